@@ -62,7 +62,7 @@ class SteadyClock(Clock, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """A Lease as it was read or is to be written: who holds it, '' for nobody; `duration` is in seconds.
+    """A Lease as it was read or is to be written: `holder` is '' without one; `duration` is in seconds.
 
     `uid` and `resource_version` are of the object that was read, '' where none was.
     """
@@ -80,13 +80,13 @@ class Leases(Protocol):
     """The one Lease of the operator's replicas."""
 
     async def read(self) -> LeaseRecord | None:
-        """Return the Lease as the API server has it now, or None when there is none."""
+        """Return the Lease as the API server has it now, or None if it does not exist."""
         ...
 
     async def write(self, record: LeaseRecord) -> LeaseRecord:
         """Write it on condition of its resourceVersion, create it when the record has none; return it as written.
 
-        Raises Conflict when somebody else was faster, also when the Lease that was read is deleted.
+        Raises Conflict after another client's write, also when the Lease that was read is deleted.
         """
         ...
 
@@ -146,13 +146,13 @@ class Purges(Protocol):
     """The Jobs that count or delete output for rewinds."""
 
     async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
-        """Return the Job of this name that the object with the uid `owner` owns, None where there is none."""
+        """Return the Job of this name that the object with the uid `owner` owns, None without one."""
         ...
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest) -> None:
         """Create the ConfigMap, then the Job; nothing to do when they exist.
 
-        Raises Rejected when an object of that name belongs to somebody else.
+        Raises Rejected when an object of that name has another owner.
         """
         ...
 
@@ -169,7 +169,7 @@ class Releases(Protocol):
         ...
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
-        """Return what the StatefulSets and their pods show, or None when there are none."""
+        """Return what the StatefulSets and their pods show, or None without any."""
         ...
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
@@ -210,7 +210,7 @@ class Runs(Protocol):
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
         """Create the ConfigMap that the Job mounts, then the Job; nothing to do when these very objects exist.
 
-        Raises Rejected when an object of that name belongs to somebody else, or is ours and of another spec.
+        Raises Rejected when an object of that name has another owner, or is ours and of another spec.
         """
         ...
 
@@ -235,7 +235,7 @@ class Revisions(Protocol):
     """Specs that were in effect, as a pipeline's ControllerRevisions keep them."""
 
     async def find(self, key: ObjectKey, uid: str, name: str) -> Revision | None:
-        """Return the revision of this name, None where there is none.
+        """Return the revision of this name, None if it does not exist.
 
         Raises Rejected for one whose content does not match its name, or that the pipeline does not own.
         """
@@ -244,7 +244,7 @@ class Revisions(Protocol):
     async def store(self, key: ObjectKey, revision: Manifest, keep: Collection[str]) -> None:
         """Create the revision unless it is there, and delete the oldest ones, but none that is in `keep`.
 
-        Raises Rejected when an object of that name belongs to somebody else.
+        Raises Rejected when an object of that name has another owner.
         """
         ...
 
@@ -299,7 +299,7 @@ class FenceStore(Protocol):
     async def accept_loss(
         self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
     ) -> None:
-        """Record who accepts a loss and how to go on, now. Raises Conflict when there is no such loss."""
+        """Record who accepts a loss and how to continue, now. Raises Conflict when there is no such loss."""
         ...
 
     async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
@@ -366,7 +366,7 @@ class Offsets(Protocol):
         ...
 
     async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:
-        """Return each partition's first offset whose record is at least that young, NO_RECORD where there is none.
+        """Return each partition's first offset whose record is at least that young, NO_RECORD without one.
 
         A partition without an answer is absent.
         """
@@ -377,8 +377,8 @@ class Offsets(Protocol):
     ) -> UnreadRecords:
         """Return the topics' retention and how old the record at each of a pipeline's positions is, as far as known.
 
-        `source` is what `ends` has just returned for the connection.  Retention may be minutes old.  Where nothing has
-        changed, nobody is asked; a search for an age may take several calls.
+        `source` is what `ends` has just returned for the connection.  Retention may be minutes old.  Without a
+        change, Kafka gets no request; a search for an age may take several calls.
         """
         ...
 
@@ -388,12 +388,12 @@ class Offsets(Protocol):
 
 
 class Access(StrEnum):
-    """Whether somebody may read the metrics."""
+    """Whether a client may read the metrics."""
 
     GRANTED = "granted"
     DENIED = "denied"
     UNKNOWN = "unknown"
-    """Nobody knows who it is."""
+    """The client cannot be identified now."""
     LIMITED = "limited"
     """Its address has sent too many unknown tokens."""
 
@@ -410,7 +410,7 @@ class Metrics(Protocol):
         ...
 
     def committed(self, key: ObjectKey, row: FenceRow) -> None:
-        """Count the last commit that the fence row tells of, once."""
+        """Count the last commit of the fence row, once."""
         ...
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:

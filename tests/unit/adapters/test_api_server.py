@@ -34,9 +34,9 @@ NOT_FOUND = {"reason": "NotFound", "message": 'pods "a" not found', "details": {
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_name_never_makes_another_path(name: str) -> None:
     """The HTTP client takes `..` out of a path together with the part before it."""
-    with pytest.raises(Rejected, match="is no name"):
+    with pytest.raises(Rejected, match="is not the name of an object"):
         SECRETS.path(namespace="tenant", name=name)
-    with pytest.raises(Rejected, match="is no name"):
+    with pytest.raises(Rejected, match="is not the name of an object"):
         SECRETS.path(namespace=name)
 
 

@@ -1,6 +1,6 @@
-"""Blocking requests in daemon threads of their own, with what comes of them on the event loop.
+"""Blocking requests in daemon threads of their own, with their results on the event loop.
 
-A thread per request, not a pool: a cluster that does not answer keeps no thread that somebody else waits for, and the
+A thread per request, not a pool: a cluster that does not answer blocks no thread that another caller needs, and the
 process ends without waiting for it.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 def in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
     """Do the work in a daemon thread; FenceUnavailable is the result where no thread can be started."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled: the thread's work ends by itself
+    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled: the thread runs to its end
 
     def run() -> None:
         try:

@@ -225,9 +225,9 @@ class CassandraFenceStore:
     async def _create_schema(self, connection: CassandraConnection) -> None:
         """Create and add what is missing, one attempt at a time for each keyspace of a cluster.
 
-        Who comes meanwhile waits.  A success is everybody's; after a failure, which may be due to that attempt's
-        account, the next one tries by itself.  An attempt ends when Cassandra has answered each statement, not with the
-        patience of who waits: an attempt beside one that still runs is the race that this prevents.
+        Other callers wait.  They share a success; after a failure, which may be due to that attempt's account, each
+        makes its own attempt.  An attempt ends when Cassandra has answered each statement, not when its caller times
+        out: concurrent attempts are the race that this prevents.
         """
         schema = _schema(connection)
         try:
@@ -241,7 +241,7 @@ class CassandraFenceStore:
         except TimeoutError as error:
             raise Unreachable(
                 f"creating the tables in keyspace {connection.keyspace} takes longer than {_ANSWER_WITHIN:.0f} s",
-                remedy="wait: it goes on; or check the load of Cassandra",
+                remedy="wait: the attempt continues; or check the load of Cassandra",
             ) from error
 
     async def _apply_schema(self, connection: CassandraConnection) -> None:
@@ -258,7 +258,7 @@ class CassandraFenceStore:
     def _created(self, schema: _Schema, attempt: asyncio.Task[None]) -> None:
         del self._creating[schema]
         if not attempt.cancelled():
-            attempt.exception()  # it may be that nobody waits any more
+            attempt.exception()  # retrieved, because no caller may wait for it any more
 
     async def _with_table(self, connection: CassandraConnection, work: Work[_T]) -> _T:
         login, keyspace = await login_of(connection, self._secrets), connection.keyspace
@@ -283,7 +283,7 @@ def _hours(since: datetime) -> Sequence[datetime]:
 
 
 def _find_snapshot(snapshots: SnapshotTable, pipeline: str, wanted: str) -> Snapshot | None:
-    """Return the snapshot; what somebody else may have written into its maps is checked."""
+    """Return the snapshot; its maps are checked, because other clients may have written them."""
     found = _snapshot_id(wanted)
     if found is None:
         found = next((each.id for each in snapshots.newest(pipeline) if each.name == wanted), None)

@@ -1,7 +1,7 @@
 """A connection to a Cassandra server that may send anything: tenants choose which servers the operator dials.
 
-The driver believes its server.  It waits for whatever size a frame announces, keeps a stream id for each answer that
-nobody asked for, logs the bytes that it cannot decode, and follows nested types until the C stack ends, which ends the
+The driver trusts its server.  It waits for whatever size a frame announces, keeps a stream id for each answer without
+a request, logs the bytes that it cannot decode, and follows nested types until the C stack ends, which ends the
 process.  This connection closes itself instead: on a frame that is too large, on more answers at once than requests
 can be in progress, on types, columns and rows that no table of the fence has.  It registers for no events, because the
 operator dials contact points only.
@@ -120,18 +120,18 @@ class BoundedConnection(DefaultConnection):  # type: ignore[misc]
 
     def _process_segment_buffer(self) -> None:
         self._segments += 1
-        self._go_on(self._segments)
+        self._check_open(self._segments)
         super()._process_segment_buffer()
 
     def process_msg(self, header: Any, body: bytes) -> None:  # noqa: ANN401
         """Pass one answer on. Raises ConnectionException."""
         self._answers += 1
-        self._go_on(self._answers)
+        self._check_open(self._answers)
         if header.stream < 0:
-            raise self._refusal("an event that nobody registered for")
+            raise self._refusal("an event for which no client has registered")
         super().process_msg(header, body)
 
-    def _go_on(self, count: int) -> None:
+    def _check_open(self, count: int) -> None:
         """End the loop over what was received once the connection is closed, or when there is too much of it."""
         if self.is_defunct:
             raise self._refusal("it was closed")

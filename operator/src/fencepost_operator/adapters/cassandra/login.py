@@ -51,7 +51,7 @@ class Login:
         """Connect to addresses that the policy allows. Raises FenceError.
 
         With a policy that restricts, the error does not depend on what is there: it would show a tenant the network.
-        Only a Cassandra that answers at an allowed address is told of, as one that refuses the credentials is.
+        Only the answers of a Cassandra at an allowed address are reported, such as refused credentials.
         """
         try:
             return connect(

@@ -1,4 +1,4 @@
-"""Sessions with the tenants' Cassandra clusters: one that does not answer delays nobody but those who asked for it.
+"""Sessions with the tenants' Cassandra clusters: one that does not answer delays only its own callers.
 
 Nothing is shared that a silent cluster could use up:
 
@@ -105,7 +105,7 @@ class _Opening:
 
 @dataclass(slots=True)
 class _Circuit:
-    """The failures in a row of a login; before `retry_at` nobody tries again."""
+    """The failures in a row of a login; before `retry_at` no connection is tried."""
 
     error: FenceError
     failures: int
@@ -139,7 +139,7 @@ class Sessions:
     async def run(self, login: Login, keyspace: str, work: Work[T], *, namespace: str) -> T:
         """Do blocking work with the table of a keyspace, in a thread. Raises FenceError, Busy, and what `work` raises.
 
-        Work that has begun goes on in its thread when the caller is cancelled, and keeps its turn until it ends.
+        Work that has begun continues in its thread when the caller is cancelled, and keeps its turn until it ends.
         """
         lane = await self._entered(login, namespace)
         while lane.is_retired:  # it fell silent while this request waited for its turn
@@ -178,14 +178,14 @@ class Sessions:
             self._retire(lane)
         await asyncio.gather(*map(asyncio.wrap_future, self._ending), return_exceptions=True)
 
-    # A session, or why there is none
+    # A session, or its error
 
     async def _lane(self, login: Login, namespace: str) -> _Lane:
         if lane := self._lanes.get(login):
             return lane
         opening, circuit = self._openings.get(login), self._circuits.get(login)
         if circuit is not None and (opening is not None or self._monotonic() < circuit.retry_at):
-            raise _copy(circuit.error)  # somebody tries again already, or nobody yet
+            raise _copy(circuit.error)  # another caller is connecting, or no attempt is due yet
         if opening is None:
             opening = self._openings[login] = _Opening(
                 login=login,
@@ -207,7 +207,7 @@ class Sessions:
         finally:
             opening.waiters[namespace] -= 1
             if opening.namespace is None and not opening.waiters.total():
-                self._openings.pop(login, None)  # nobody waits for it any more
+                self._openings.pop(login, None)  # no caller waits for it any more
 
     def _dispatch(self) -> None:
         """Start as many of the connections that are wanted as the limits allow."""
@@ -286,7 +286,7 @@ class Sessions:
             self._break(login, error)
             if not opening.result.done():
                 opening.result.set_exception(error)
-                opening.result.exception()  # it may be that nobody waits any more
+                opening.result.exception()  # retrieved, because no caller may wait for it any more
         self._dispatch()
 
     def _break(self, login: Login, error: FenceError) -> None:
@@ -299,7 +299,7 @@ class Sessions:
         self._forget_old_circuits()
 
     def _forget_old_circuits(self) -> None:
-        """Drop the failures of logins that nobody asked for in a while: a spec names any login, then another one."""
+        """Drop the failures of logins that were not requested in a while: a spec may name many logins over time."""
         now = self._monotonic()
         old = [login for login, circuit in self._circuits.items() if now - circuit.retry_at > self._limits.idle]
         for login in old:
@@ -316,7 +316,7 @@ class Sessions:
 
     def _finished(self, lane: _Lane, namespace: str, job: Future[T]) -> None:
         failure = job.exception()
-        if failure is None or not _is_silence(failure):
+        if failure is None or not _is_connection_failure(failure):
             lane.strikes = 0
             self._circuits.pop(lane.login, None)
         else:
@@ -338,7 +338,7 @@ class Sessions:
         self._dispatch()
 
     def _retire(self, lane: _Lane) -> None:
-        """Lend the session no more, and close it once nobody uses it."""
+        """Stop lending the session, and close it once it has no users."""
         lane.is_retired = True
         if self._lanes.get(lane.login) is lane:
             del self._lanes[lane.login]
@@ -356,7 +356,7 @@ class Sessions:
             asyncio.get_running_loop().call_later(_NEXT_CLOSE, self._end_later, session)
 
 
-def _is_silence(failure: BaseException) -> bool:
+def _is_connection_failure(failure: BaseException) -> bool:
     """Return whether a request failed for want of a usable connection.
 
     A refusal by a node shows that the connection is usable; a thread that the operator cannot start shows nothing.
@@ -381,5 +381,5 @@ def _copy(error: FenceError, message: str = "") -> FenceError:
 def _end(session: Session) -> None:
     try:
         session.cluster.shutdown()
-    except Exception as error:  # noqa: BLE001 - the driver's; a session that will not close is no reason to fail
+    except Exception as error:  # noqa: BLE001 - the driver's; a session that does not close must not fail the caller
         log.warning("a Cassandra session did not close: %s", error)

@@ -60,7 +60,7 @@ def helm_turns(*, patience: float = LONGEST_WAIT) -> Turns:
 class Helm:
     """Runs one helm binary with one chart, in turns.  Whoever waits too long gets Busy, and keeps its place.
 
-    `kubeconfig` None means the pod's service account.  `timed` is told the operation and its seconds.
+    `kubeconfig` None means the pod's service account.  `timed` is called with the operation and its seconds.
     """
 
     binary: Path
@@ -82,7 +82,7 @@ class Helm:
         values: Mapping[str, Any],
         expected: Expected,
     ) -> None:
-        """Bring the release to the chart with these values; `labels` go on the Secrets of its revisions.
+        """Bring the release to the chart with these values; the Secrets of its revisions get `labels`.
 
         Raises Rejected when the rendered objects are not the expected ones (nothing is applied then), ReleaseLocked
         when a revision is pending.

@@ -108,7 +108,7 @@ def objects_of(manifest: str) -> Iterator[dict[str, Any]]:
         if item is None:
             continue  # a template that renders to nothing
         if not isinstance(item, dict) or not isinstance(item.get("metadata"), dict):
-            raise UnexpectedManifestError("a document is no Kubernetes object")
+            raise UnexpectedManifestError("a document is not a Kubernetes object")
         yield item
 
 
@@ -120,7 +120,7 @@ def _documents(manifest: str) -> Iterator[Any]:
             if isinstance(event, yaml.DocumentStartEvent):
                 yield _value(next(events), events)
     except yaml.YAMLError as error:
-        raise UnexpectedManifestError(f"the manifest is no YAML: {error}") from error
+        raise UnexpectedManifestError(f"the manifest is not YAML: {error}") from error
 
 
 def _value(event: Any, events: Iterator[Any]) -> Any:  # noqa: ANN401 - PyYAML is untyped, and JSON is any
@@ -140,7 +140,7 @@ def _mapping(events: Iterator[Any]) -> dict[str, Any]:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key = _value(event, events)
         if not isinstance(key, str) or key == "<<" or key in found:
-            raise UnexpectedManifestError(f"the key {str(key)[:80]!r} is no text, a merge key, or there twice")
+            raise UnexpectedManifestError(f"the key {str(key)[:80]!r} is not a string, is a merge key, or occurs twice")
         found[key] = _value(next(events), events)
     return found
 
@@ -172,7 +172,7 @@ def _shown(identities: list[tuple[str, str, str]]) -> str:
     return ", ".join(f"{kind} {name[:80]!r}" for _, kind, name in identities[:5])
 
 
-# Checking.  A field that is not listed is refused: what a field does that nobody thought of is not known.
+# Checks.  A field that is not listed is refused, because its effect is not known.
 
 _METADATA: Final = frozenset({"name", "namespace", "labels", "annotations", "ownerReferences"})
 _TOP: Final = {
@@ -277,7 +277,7 @@ class _Check:
 
     def fields(self, path: str, found: object, allowed: set[str] | frozenset[str]) -> None:
         if not isinstance(found, Mapping):
-            self.refuse(f"{path} is no object")
+            self.refuse(f"{path} is not an object")
         if surplus := sorted(set(found) - allowed):
             self.refuse(f"{path} has the unexpected field {surplus[0][:80]!r}")
 

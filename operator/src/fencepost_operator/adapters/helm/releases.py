@@ -2,7 +2,7 @@
 
 Helm keeps its revisions in Secrets of the operator's namespace.  Helm deletes what the last revision names and the next
 one does not, in any namespace, so whoever may write a revision has the operator's rights.  In the pipeline's namespace
-that would be everybody with the role `edit`.
+that would be every user with the role `edit`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _RELIST: Final = timedelta(minutes=10)
 """How long a list of objects holds without an event or a change by this operator: only Helm creates them."""
 _RELIST_URGENT: Final = timedelta(seconds=10)
-"""The same while the cluster is not ready, which may be for an object that no event tells about."""
+"""The same while the cluster is not ready, which may be due to an object that causes no event."""
 _MASTER: Final = "master"
 
 
@@ -164,7 +164,7 @@ class HelmReleases:
                 log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_described(left)))
 
     async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
-        """Return the objects of all generations that nobody deletes yet; listed again after each change."""
+        """Return the objects of all generations that are not being deleted; listed again after each change."""
         now, known = self.clock.now(), self._listed.get(key)
         if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
             return known[1]

@@ -28,7 +28,7 @@ _LARGEST_ANSWER: Final = 64 * 1024
 """Bytes of one answer.
 
 A partition with three replicas takes 42 bytes of metadata and a broker some 60: with 50 brokers it is enough for 1400
-partitions.  Each topic is asked for by itself, so the limit holds for one topic and not for a pipeline.  A hostile
+partitions.  Each topic has its own request, so the limit holds for one topic and not for a pipeline.  A hostile
 answer of this size names some 3600 brokers, and librdkafka 2.16 takes a thread and 54 KiB for each (measured).
 """
 _TOO_LARGE: Final = "receive.message.max.bytes"

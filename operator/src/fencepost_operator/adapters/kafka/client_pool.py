@@ -25,7 +25,7 @@ from fencepost_operator.turns import LONGEST_WAIT, Turns, in_queue
 
 _SHARE: Final = "wait, or give this namespace's pipelines the same source.kafka.bootstrapServers and properties"
 FORGOTTEN_AFTER: Final = 600.0
-"""Seconds after which what was learned of a Kafka or a pipeline is forgotten if nobody asked for it."""
+"""Seconds without a request after which what was learned of a Kafka or a pipeline is dropped."""
 _CLOSING_AT_ONCE: Final = 16
 """Threads that close clients; each waits for the name lookups that its client has in progress."""
 _CONSUMER_ONLY: Final = frozenset({"isolation.level"})
@@ -40,7 +40,7 @@ class ClientLimits:
     """How many clients are open: librdkafka starts a thread per client, per bootstrap server and per broker.
 
     Pauses are in seconds: a cluster that was refused for its size is not dialled again before.  So is `idle`, after
-    which a client that nobody used is closed.  Until then, one whose Kafka is gone looks its servers' names up every
+    which an unused client is closed.  Until then, one whose Kafka is gone looks its servers' names up every
     two seconds, under each search domain of the pod.
     """
 
@@ -140,7 +140,7 @@ class KafkaPool:
                 return room
 
     def _close_idle(self) -> None:
-        """Close clients that nobody used for long, now and then again until none is open."""
+        """Close clients that were not used for long, and repeat that until none is open."""
         now = self._monotonic()
         self._release([k for k, c in self._clients.items() if not c.users and now - c.used_at > self._limits.idle])
         loop = asyncio.get_running_loop()

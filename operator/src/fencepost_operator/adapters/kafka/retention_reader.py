@@ -35,7 +35,7 @@ _REFUSALS: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.
 class Reader:
     """What is known for one pipeline; `connection` says of which topics.
 
-    `monotonic` and `wall` are clocks, in seconds; the second one tells the age of records.
+    `monotonic` and `wall` are clocks, in seconds; the second one gives the age of records.
     """
 
     def __init__(

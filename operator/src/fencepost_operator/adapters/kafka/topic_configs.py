@@ -17,9 +17,9 @@ TopicConfig: TypeAlias = Mapping[str, str | None]
 async def describe_topic_configs(
     admin: AdminClient, topics: Iterable[str], *, answer_within: float
 ) -> Mapping[str, TopicConfig | KafkaException]:
-    """Return each topic's configuration, or why Kafka does not tell it; `answer_within` is in seconds.
+    """Return each topic's configuration, or Kafka's error; `answer_within` is in seconds.
 
-    Each topic is asked for by itself, so that the limit on an answer's size holds for one topic.
+    Each topic has its own request, so that the limit on an answer's size holds for one topic.
     """
     answers: dict[str, Future[Any]] = {}
     for topic in topics:

@@ -24,7 +24,7 @@ async def read_topic_settings(
 ) -> Mapping[str, TopicSettings]:
     """Return the settings of each topic; what Kafka does not say, or not to this account, is None.
 
-    `answer_within` is in seconds.  Each topic is asked for by itself, so that the limit on an answer's size
+    `answer_within` is in seconds.  Each topic has its own request, so that the limit on an answer's size
     holds for one topic.
     """
     asked = list(topics)

@@ -37,5 +37,5 @@ def retention_of(settings: Mapping[str, str | None]) -> Retention:
 def _number(settings: Mapping[str, str | None], name: str) -> int:
     text = settings.get(name) or ""
     if not _NUMBER.fullmatch(text) or int(text) > _LARGEST:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     return int(text)

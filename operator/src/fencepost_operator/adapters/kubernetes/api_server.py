@@ -100,7 +100,7 @@ class Resource:
 def _segment(name: str) -> str:
     """Return a name as one part of a path. Raises Rejected for what would make another path of it."""
     if name in {"", ".", ".."}:
-        raise Rejected(f"{name!r} is no name of an object", remedy="correct the name in the spec")
+        raise Rejected(f"{name!r} is not the name of an object", remedy="correct the name in the spec")
     return quote(name, safe="")
 
 
@@ -365,7 +365,7 @@ def _decoded(status: int, text: bytes, *, doing: str, verb: str, resource: Resou
 def _refusal(  # noqa: PLR0911 - a table
     status: int, body: Json, *, doing: str, verb: str, resource: Resource, named: bool
 ) -> PortError | Conflict:
-    """Translate an answer that is no success."""
+    """Translate an answer that is not a success."""
     reason, message = body.get("reason") or "", body.get("message") or f"HTTP {status}"
     report = f"{doing}: {message}"
     match status:

@@ -22,14 +22,14 @@ class KubernetesLeases:
     name: str
 
     async def read(self) -> LeaseRecord | None:
-        """Return the Lease as it is now, or None when there is none."""
+        """Return the Lease as it is now, or None if it does not exist."""
         found = await self.api.get(LEASES, namespace=self.namespace, name=self.name)
         return _record(found) if found is not None else None
 
     async def write(self, record: LeaseRecord) -> LeaseRecord:
         """Create the Lease when the record has no resourceVersion, else replace it on that condition.
 
-        Raises Conflict when somebody else was faster, also when the Lease is gone.
+        Raises Conflict after another client's write or deletion.
         """
         metadata = {
             "name": self.name,

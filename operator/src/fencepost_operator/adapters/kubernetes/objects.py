@@ -87,7 +87,7 @@ class KubernetesObjects:
                 self._hashes.popitem(last=False)
 
     def _turn(self, namespace: str) -> asyncio.Lock:
-        """Return the lock of a namespace; it lives as long as somebody holds it or waits for it."""
+        """Return the lock of a namespace; it lives as long as a task holds it or waits for it."""
         turn = self._turns.get(namespace)
         if turn is None:
             turn = self._turns[namespace] = asyncio.Lock()

@@ -22,7 +22,7 @@ class SecretReceivers:
     """Reads them by name: no list or watch of Secrets is needed. `secret` '' where the operator has none.
 
     The uid of the operator's Lease keys the ids of receivers: it outlives Secrets and operators, and tenants cannot
-    read it. `lease` '' where there is none: then a Secret that is recreated has new receivers.
+    read it. `lease` is '' without one: then a Secret that is recreated has new receivers.
     """
 
     api: ApiServer

@@ -46,7 +46,7 @@ class KubernetesPipelines:
         return read_pipeline(found) if found is not None else None
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
-        """Return the pipelines of these namespaces, of all when there are none; raises Rejected without the CRD.
+        """Return the pipelines of these namespaces, of all if empty; raises Rejected without the CRD.
 
         One of several namespaces that the operator may not read is left out.
         """
@@ -89,7 +89,7 @@ class KubernetesPipelines:
                 async for item in self._of(namespace, accept=accept):
                     yield item
             except Denied as error:
-                if len(namespaces) < 2:  # noqa: PLR2004 - nobody else waits for the only one
+                if len(namespaces) < 2:  # noqa: PLR2004 - no other namespace waits for the only one
                     raise
                 log.warning(
                     "the pipelines of namespace %s are left out: %s", namespace, error,
@@ -146,7 +146,7 @@ def _key(item: Json) -> ObjectKey:
 
 
 async def cluster_uid(api: ApiServer) -> str:
-    """Return what tells this Kubernetes cluster from others: the uid of its namespace kube-system."""
+    """Return what identifies this Kubernetes cluster: the uid of its namespace kube-system."""
     found = await api.get(NAMESPACES, name="kube-system")
     if found is None:
         raise Rejected("this cluster has no namespace kube-system", remedy="is the API server a Kubernetes cluster's?")

@@ -23,7 +23,7 @@ _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _SLOW: Final = timedelta(seconds=20)
 """A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
 _SILENT: Final = timedelta(seconds=15)
-"""A node is lost when it is silent for this long after Kubernetes noticed, which takes 40 s and more by itself.
+"""A node is lost when it is silent for this long after Kubernetes noticed, which takes another 40 s and more.
 
 A kubelet is heard of again within seconds of the API server's or its machine's return.
 """
@@ -43,7 +43,7 @@ _MOUNTING: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreate
 
 
 def instant(text: str | None) -> datetime | None:
-    """Return a Kubernetes time as a datetime in UTC; None when there is none."""
+    """Return a Kubernetes time as a datetime in UTC; None without one."""
     if not text:
         return None
     try:
@@ -77,10 +77,10 @@ def owner_uids(found: Json) -> frozenset[str]:
 
 
 def owners(found: Json) -> str:
-    """Return who owns an object, for a person."""
+    """Return the owners of an object as text for a message."""
     references = found["metadata"].get("ownerReferences") or []
     named = (f"{owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})" for owner in references)
-    return single_line(" and ".join(named), limit=200) or "nobody"
+    return single_line(" and ".join(named), limit=200) or "no object"
 
 
 def statuses(pod: Json) -> Iterator[Json]:
@@ -91,14 +91,14 @@ def statuses(pod: Json) -> Iterator[Json]:
 
 
 def startup_issue(pod: Json) -> PodIssue | None:
-    """Return why a pod cannot start, as far as its own status tells."""
+    """Return why a pod cannot start, as far as its own status shows."""
     name = pod["metadata"]["name"]
     for status in statuses(pod):
         waiting = (status.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in _ON_THE_WAY:
             return issue(name, waiting.get("reason") or "Waiting", _why(status, waiting))
     scheduled = condition(pod, "PodScheduled") or {}
-    # SchedulerError is the scheduler's own hiccup (a conflict on a fresh volume claim, say): it tries again by itself.
+    # SchedulerError is the scheduler's own hiccup (a conflict on a fresh volume claim, say): it retries on its own.
     if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulerError":
         return issue(name, scheduled.get("reason") or "Unschedulable", scheduled.get("message") or "")
     return None
@@ -145,8 +145,8 @@ def lost(pod: Json, now: datetime) -> PodIssue | None:
     """Return the issue of a pod whose node has not reported for long; no StatefulSet replaces it.
 
     When a node falls silent, the node controller sets a pod's Ready to False and leaves ContainersReady as the kubelet
-    last told it, which itself never says these two (kubernetes, pkg/controller/util/node, MarkPodsNotReady).  Minutes
-    later the pod is deleted, and stays: only its kubelet can confirm that.
+    last reported it; the kubelet itself never reports these two (kubernetes, pkg/controller/util/node,
+    MarkPodsNotReady).  Minutes later the pod is deleted, and stays: only its kubelet can confirm that.
     """
     if not may_live(pod):
         return None
@@ -180,7 +180,7 @@ async def _on_a_silent_node(api: ApiServer, pod: Json, now: datetime) -> PodIssu
 
 
 def _marked_at(pod: Json) -> datetime | None:
-    """Return when the node controller marked a pod not ready; with readiness gates that could be somebody else."""
+    """Return when the node controller marked a pod not ready; with readiness gates another controller could."""
     ready = condition(pod, "Ready") or {}
     if ready.get("status") != "False" or not is_true(pod, "ContainersReady"):
         return None
@@ -190,7 +190,7 @@ def _marked_at(pod: Json) -> datetime | None:
 async def find_issue(
     warnings: NamespaceWarnings, pod: Json, now: datetime, *, may_wait: bool = False
 ) -> PodIssue | None:
-    """Return a pod's issue; its node and its Events tell what its own status does not.
+    """Return a pod's issue; its node and its Events show what its own status does not.
 
     `may_wait`: its probes fail while it waits for another pod, as a worker's do without a master.
     """

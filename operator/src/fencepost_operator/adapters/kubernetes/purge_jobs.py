@@ -29,7 +29,7 @@ class KubernetesPurges:
     clock: Clock
 
     async def find(self, key: ObjectKey, name: str, owner: str) -> PurgeJob | None:
-        """Return the Job of this name, None where there is none of this owner's."""
+        """Return the Job of this name, None unless this owner has one."""
         found = await self.api.list(JOBS, namespace=key.namespace, fields=f"metadata.name={name}")
         job = next((job for job in found if owner in pods.owner_uids(job)), None)
         if job is None:
@@ -53,7 +53,7 @@ class KubernetesPurges:
         )
 
     async def _issue(self, key: ObjectKey, job: Json, members: Sequence[Json]) -> PodIssue | None:
-        """Return why the newest pod cannot start, or why there is none."""
+        """Return why the newest pod cannot start, or why no pod exists."""
         warnings = NamespaceWarnings(self.api, key.namespace)
         living = [pod for pod in members if pods.may_live(pod)]
         if living:

@@ -62,7 +62,9 @@ class KubernetesRuns:
             self.api.list(PODS, namespace=key.namespace, labels=f"{marks},{labels.COMPONENT}={labels.DRIVER}"),
         )
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
-        for pod in drivers:  # one that outlived its Job and has ended is no run any more, and proves the end of one
+        for (
+            pod
+        ) in drivers:  # one that outlived its Job and has ended no longer counts as a run, and proves the end of one
             self.note_pod(pod)
         present = {job["metadata"]["uid"] for job in found}
         left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
@@ -76,7 +78,7 @@ class KubernetesRuns:
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
         """Create the ConfigMap that the Job mounts, then the Job; nothing to do when these very objects exist.
 
-        Raises Rejected when an object of that name belongs to somebody else, or is ours and of another spec.
+        Raises Rejected when an object of that name has another owner, or is ours and of another spec.
         """
         if config_map is not None:
             await self._create_config(key, config_map)
@@ -130,7 +132,7 @@ class KubernetesRuns:
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
         """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced.
 
-        Raises Rejected when the one that is there belongs to somebody else or cannot be deleted.
+        Raises Rejected when the existing one has another owner or cannot be deleted.
         """
         name = wanted["metadata"]["name"]
         for _ in range(2):
@@ -222,7 +224,7 @@ class KubernetesRuns:
         )
 
     async def _node_of(self, pod: Json) -> NodeState | None:
-        """Return the node of a pod whose end nobody saw; None when it has none or that is not known."""
+        """Return the node of a pod whose end was not observed; None without one, or when it is not known."""
         name = pod["spec"].get("nodeName")
         if not name:
             return None
@@ -274,7 +276,7 @@ def _pods_of(job: Json, members: Iterable[Json]) -> Sequence[Json]:
 
 
 def _refuse_a_kept_config(key: ObjectKey, found: Json) -> None:
-    """Raise Rejected when somebody's finalizer keeps a deleted ConfigMap: waiting for its end may take forever."""
+    """Raise Rejected when a finalizer keeps a deleted ConfigMap: waiting for its end may take forever."""
     metadata = found["metadata"]
     if "deletionTimestamp" not in metadata or not metadata.get("finalizers"):
         return
@@ -297,7 +299,7 @@ def _created(found: Json) -> datetime:
 
 
 def _note(found: Mapping[str, Any], name: str) -> str:
-    """Return what an annotation or a label says, '' when there is none."""
+    """Return the value of an annotation or a label, '' without one."""
     metadata = found["metadata"]
     text: str = {**metadata.get("labels", {}), **metadata.get("annotations", {})}.get(name, "")
     return text
@@ -363,7 +365,7 @@ def _verdict(ended: Json) -> Verdict | None:
 def _log(ended: Json, verdict: Verdict | None) -> tuple[str, ...]:
     """Return the last lines of the log: the kubelet keeps them where the driver wrote no verdict.
 
-    Nobody has masked these: the driver does that with its own, and knows its secrets.
+    These lines are not masked: only the driver masks its own log, because it knows its secrets.
     """
     if verdict is not None:
         return verdict.log
