@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run until told to stop; return the exit code: 0 stopped on request, 1 an error, 2 bad settings.
+    """Run until SIGTERM or SIGINT; return the exit code: 0 stopped on request, 1 an error, 2 bad settings.
 
     A replica that finds that another one holds the lease ends with exit code 3, see `app`.
     """
@@ -30,7 +30,7 @@ def main() -> int:
     try:
         asyncio.run(run(settings))
     except Exception:
-        log.critical("the operator cannot go on", exc_info=True, extra={"reason": Reason.CRASHED})
+        log.critical("the operator cannot continue", exc_info=True, extra={"reason": Reason.CRASHED})
         return 1
     return 0
 

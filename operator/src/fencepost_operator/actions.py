@@ -1,4 +1,4 @@
-"""What a decision can ask for: a closed union, each action idempotent, each told all that it needs."""
+"""What a decision can ask for: a closed union of idempotent actions, each with all its arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InstallCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreCluster:
-    """Apply the release's objects again; `damage` names those that somebody deleted or changed."""
+    """Apply the release's objects again; `damage` names those that were deleted or changed."""
 
     damage: tuple[str, ...]
 
@@ -69,9 +69,9 @@ class TakeOverFence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptLoss:
-    """Record that a person accepts a loss, before the run that goes on without it is started.
+    """Record that a user accepts a loss, before the run is started that continues without the records.
 
-    `committed_ms` and `loss` name it; `choice` says how a replaced topic goes on.
+    `committed_ms` and `loss` name it; `choice` says where to continue in a replaced topic.
     """
 
     committed_ms: int

@@ -1,4 +1,4 @@
-"""The composition root: makes the adapters, gives them to the loop, and runs until told to stop."""
+"""The composition root: creates the adapters, passes them to the loop, and runs until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LEASE_LOST: Final = 3
 
 
 class Stopped(Exception):
-    """Told to stop before the work began."""
+    """A signal asked for a stop before the work began."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class _Progress:
 
 
 async def run(settings: Settings) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises what it cannot go on after; Kubernetes then restarts it."""
+    """Run the operator until SIGTERM or SIGINT. Raises a fatal error; Kubernetes then restarts the operator."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
     probes, scrapes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for), Scrapes(metrics)
     kubeconfig = kubeconfig_path()
@@ -186,7 +186,7 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
 
 
 async def _restarting(pipelines: KubernetesPipelines, settings: Settings) -> dict[ObjectKey, datetime]:
-    """Return the pipelines that are being restarted by plan; none where that is not known, so that a start goes on."""
+    """Return the pipelines that are being restarted by plan; none where unknown, so that the start continues."""
     try:
         return await pipelines.restarting(settings.watch_namespaces)
     except PortError as error:
@@ -218,7 +218,7 @@ async def _answered(question: Callable[[], Awaitable[str]], progress: _Progress)
 async def _candidate(
     stack: AsyncExitStack, settings: Settings, *, clock: SystemClock, kubeconfig: Path | None
 ) -> Leadership | None:
-    """Return this replica's part in the election, None where there is no other; it has connections of its own."""
+    """Return this replica's leadership, None for a single replica; it has connections of its own."""
     if not settings.lease:
         return None
     api = await ApiServer.connect(kubeconfig)
@@ -247,7 +247,7 @@ async def _kept(leadership: Leadership) -> AsyncIterator[None]:
             await leadership.keep()
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody would renew the lease any more
+        except BaseException as error:  # noqa: BLE001 - after any error, the lease is no longer renewed
             _give_up(error)
 
     task = asyncio.create_task(keep(), name="lease")

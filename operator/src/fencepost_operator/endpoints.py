@@ -66,8 +66,8 @@ class AllowedEndpoint:
 class EndpointPolicy:
     """The operator's allow-list.  Without entries every endpoint is allowed.
 
-    `reserved` are addresses that nobody reaches by accident: the API server's.  An entry must be explicit about them,
-    as about loopback, link-local (with cloud metadata services), multicast and unspecified addresses.
+    `reserved` are addresses that only an explicit entry allows: the API server's.  The same holds for loopback,
+    link-local (with cloud metadata services), multicast and unspecified addresses.
     """
 
     entries: tuple[AllowedEndpoint, ...] = ()
@@ -129,7 +129,7 @@ def parse_entries(texts: Iterable[str]) -> tuple[AllowedEndpoint, ...]:
 def _entry(text: str) -> AllowedEndpoint:
     match = _PATTERN.fullmatch(text)
     if match is None or (match["port"] != "*" and not 1 <= int(match["port"]) <= _LAST_PORT):
-        raise ValueError(f"{text!r} is no endpoint; write host:port, such as kafka.example:9092 or 10.0.0.0/8:*")
+        raise ValueError(f"{text!r} is not an endpoint; write host:port, such as kafka.example:9092 or 10.0.0.0/8:*")
     host, port = match["six"] or match["host"], None if match["port"] == "*" else int(match["port"])
     try:
         return AllowedEndpoint(name=None, network=ipaddress.ip_network(host), port=port)

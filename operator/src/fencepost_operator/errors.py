@@ -1,13 +1,13 @@
-"""One tree of errors. Adapters translate their vendor's errors into these; nobody else catches a vendor's.
+"""One tree of errors. Adapters translate their vendor's errors into these; no other code catches a vendor's.
 
 FencepostError
 ├── PortError            a call to the world failed; the effect of a write is unknown unless a subclass says otherwise
 │   ├── Unreachable      no answer in time: wait and look again, assume nothing
-│   ├── Denied           credentials or RBAC refuse: a person must fix it
+│   ├── Denied           credentials or RBAC refuse: a user must fix it
 │   ├── Rejected         the other side understood and refused: nothing was done
 │   ├── Busy             a queue of the operator's own is too long: nothing was asked for, no server is to blame
 │   └── NotLeading       this replica does not hold the lease, so it did not even ask: nothing was done
-└── Conflict             somebody else wrote first (resourceVersion, epoch, version): observe again
+└── Conflict             another client wrote first (resourceVersion, epoch, version): observe again
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FencepostError(Exception):
 
 
 class PortError(FencepostError):
-    """A call to the world failed.  `remedy` tells a person what to do, in one sentence."""
+    """A call to the world failed.  `remedy` says what the user should do, in one sentence."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -56,4 +56,4 @@ class NotLeading(PortError):
 
 
 class Conflict(FencepostError):
-    """Somebody else wrote first; observe again."""
+    """Another client wrote first; observe again."""

@@ -1,6 +1,6 @@
-"""Secrets in a text that somebody else wrote, covered by what they look like: whose they are is not known.
+"""Masks secrets in text of other programs by their patterns, because their values are not known.
 
-A pattern is no proof.  A text that is known to hold a secret must not be shown at all.
+A pattern may miss a secret.  A text that is known to hold one must not be shown at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATTERNS: Final = (
     ),
     # an option of a command line
     (re.compile(rf"(-[\w-]{{0,40}}{_NAME}[^\S\n]{{1,8}})[^\s=:-]\S*", re.IGNORECASE), rf"\1{MASK}"),
-    # a token by itself
+    # a token alone
     (re.compile(r"(\bbearer[^\S\n]{1,8})[\w.~+/=-]{16,}", re.IGNORECASE), rf"\1{MASK}"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w.-]*"), MASK),
 )
@@ -39,7 +39,7 @@ _PATTERNS: Final = (
 def masked(text: str) -> str:
     """Return the text with what looks like a secret covered: passwords, tokens, keys, JAAS, credentials in URLs.
 
-    Mask a text before it is shortened: a cut may part a value from the name that tells what it is.
+    Mask a text before it is shortened: otherwise a secret may lose the name by which it is recognized.
     """
     for pattern, cover in _PATTERNS:
         text = pattern.sub(cover, text)

@@ -37,7 +37,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the operator is told from outside.
+    """The operator's configuration.
 
     `scope` is the first part of every fence key: pipelines of two operators that share a Cassandra keyspace stay
     apart by it.  `namespace` is the operator's own: Helm keeps the clusters' releases there.  `watch_namespaces` empty
@@ -52,7 +52,7 @@ class Settings:
     `heartbeat_secret` has the URL of a dead man's switch under `heartbeat_key`, '' without one.
     `metrics_tls` is a folder with tls.crt and tls.key: metrics are served over TLS then, on `metrics_tls_port` alone.
     `metrics_authentication` lets those read them who may `get` the path /metrics; it needs `metrics_tls`.
-    `holder` tells replicas apart: the same again after a restart of the container, since the one before is dead then.
+    `holder` identifies the replica: it stays the same after a restart of the container, whose predecessor is dead.
     """
 
     scope: str = "default"
@@ -146,7 +146,7 @@ def _namespaces(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if not _DNS_LABEL.match(name):
-            raise ValueError(f"{name!r} is no namespace; set names separated by commas, or nothing to watch all")
+            raise ValueError(f"{name!r} is not a namespace; set names separated by commas, or nothing to watch all")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, made fit for one line of a condition, an Event or a log."""
+"""Text of other programs and tenants, made fit for one line of a condition, an Event or a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOST: Final = re.compile(
     r"\b(www)\.(?=\w)|\b(?!fencepost\.dev/)([A-Za-z0-9-]+)\.(?=[A-Za-z]{2,24}(?::[0-9]+)?[/?#])", re.IGNORECASE
 )
 """The last dot of a host that a path follows, and the first one of those that programs take for one.  Annotations of
-fencepost.dev are left: a person copies the commands with them."""
+fencepost.dev are left: users copy the commands with them."""
 
 
 def single_line(text: object, *, limit: int = 1024) -> str:
@@ -34,5 +34,5 @@ def single_line(text: object, *, limit: int = 1024) -> str:
 
 
 def without_links(text: str) -> str:
-    """Return the text so that no chat, mail program or console makes a link of it; a person can still read it."""
+    """Return the text so that no chat, mail program or console makes a link of it; it stays readable."""
     return _HOST.sub(lambda found: f"{found[1] or found[2]}[.]", _SCHEME.sub(r"\1[:]", text))

@@ -1,7 +1,7 @@
 """`python -m fencepost_operator.uninstall`: ends with 1 while pipelines exist that the operator would leave behind.
 
-The chart runs it before `helm uninstall` removes anything.  Without an operator the drivers stream on, nobody replaces
-them when they fail, and a deletion waits for a finalizer that nobody removes.
+The chart runs it before `helm uninstall` removes anything.  Without an operator the drivers stream on, no driver is
+replaced after a failure, and a deletion waits for a finalizer that is not removed.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def refusal(left: Sequence[ObjectKey]) -> str:
     names = ", ".join(str(key) for key in left[:SHOWN]) + (" and others" if len(left) > SHOWN else "")
     how_many = "1 pipeline exists" if len(left) == 1 else f"{len(left)} pipelines exist"
     return (
-        f"{how_many}: {names}. Nobody would replace their drivers, and their deletion would wait for "
-        "a finalizer. Delete them first: kubectl delete streamingpipelines --namespace NAMESPACE --all; "
+        f"{how_many}: {names}. Without an operator their drivers are not replaced, and their deletion "
+        "waits for a finalizer. Delete them first: kubectl delete streamingpipelines --namespace NAMESPACE --all; "
         "deletionPolicy: Retain keeps their checkpoints. To leave them as they are until an operator is installed "
         "again: helm uninstall --no-hooks"
     )

@@ -51,7 +51,7 @@ class Attempts:
         return failure
 
     def conflicted(self, action: Action, now: datetime) -> None:
-        """Note the first Conflict of an action, which may be tried again at once and is no failure yet."""
+        """Note the first Conflict of an action, which may be retried at once and does not count as a failure yet."""
         self._last[type(action)] = Attempt(action=action, count=1, retry_at=now, failure=None)
 
     def succeeded(self, action: Action, now: datetime) -> None:

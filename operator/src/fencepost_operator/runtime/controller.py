@@ -37,10 +37,10 @@ _QUIET: Final = 0.2
 """Least seconds between two passes: a burst of events is one reason to look."""
 _BURST: Final = 20.0
 _RATE: Final = 1.0
-"""Passes that a pipeline may have in a row, and then a second: a start takes seven, and a pass ten requests."""
+"""Passes that a pipeline may have in a row, and then per second: a start takes seven, and a pass ten requests."""
 _BURST_OF_NAMESPACE: Final = 200.0
 _RATE_OF_NAMESPACE: Final = 20.0
-"""The same for all pipelines of a namespace: a core makes about 100 passes a second."""
+"""The same for all pipelines of a namespace: a core makes about 100 passes per second."""
 _AT_ONCE: Final = 0.02
 """The same after a pass that did something: a start takes three to seven of them."""
 
@@ -75,7 +75,7 @@ class Controller:
         self._shares = Turns("passes", rate=_RATE_OF_NAMESPACE, burst=_BURST_OF_NAMESPACE, patience=math.inf)
 
     def wake(self, key: ObjectKey) -> None:
-        """Look at the pipeline soon; begins its loop when there is none."""
+        """Reconcile the pipeline soon; starts its loop if it does not run."""
         self.ensure(key)
         self._loops[key].wake.set()
 
@@ -133,8 +133,8 @@ class Controller:
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            failure: BaseException = error  # not ours: a future that somebody else cancelled
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the pipeline must be looked at again
+            failure: BaseException = error  # not ours: a future that another task cancelled
+        except BaseException as error:  # noqa: BLE001 - after any error, the pipeline must be reconciled again
             failure = error
         seconds = time.monotonic() - started
         self._metrics.reconciled(key, outcome="error", seconds=seconds)

@@ -1,6 +1,6 @@
 """Which replica acts: the one that holds the Lease, for as long as it can be sure of that by its own clock.
 
-Each renewal is on condition of the resourceVersion, so it succeeds only while nobody else has written.  The holder
+Each renewal is on condition of the resourceVersion, so it succeeds only if no other replica has written.  The holder
 stops writing VALIDITY seconds after it began the last renewal that succeeded; a successor takes over DURATION seconds
 after it saw that renewal.  The difference is left for requests that are on their way.  Both are measured by clocks that
 cannot be set: wall time is written to the Lease for people only.
@@ -39,9 +39,9 @@ RENEWAL: Final = 2.0
 REQUEST_TIMEOUT: Final = 3.0
 """Seconds that one request for the Lease may take."""
 UNKNOWN: Final = "unknown"
-"""The holder of a Lease that was created because there was none; no pod has this name."""
+"""The holder of a Lease that a replica created because none existed; no pod has this name."""
 _LONGEST: Final = 60.0
-"""Seconds; a Lease that somebody wrote by hand does not keep all replicas waiting for longer."""
+"""Seconds; a Lease that was edited manually does not keep all replicas waiting for longer."""
 
 
 class LeaseLost(FencepostError):
@@ -133,7 +133,7 @@ class Leadership:
         return True
 
     def _is_free(self, found: LeaseRecord) -> bool:
-        """Return whether nobody holds it, we do, or its holder has not renewed it for as long as we have looked."""
+        """Return whether the lease has no holder, is held by this replica, or expired while this replica watched."""
         if found.holder in {"", self._holder}:
             return True
         if self._seen is None or self._seen[0] != found.resource_version:
@@ -171,11 +171,11 @@ class Leadership:
         try:
             self._hold(await _in_time(self._leases.write(renewed)), began)
         except Conflict:
-            # A renewal of ours without an answer, or somebody else: the next one succeeds only over what is read here.
+            # A renewal of ours without an answer, or another replica's: the next is conditional on what is read here.
             found = await _in_time(self._leases.read())
             if found is not None and found.holder != self._holder:
                 self._record = self._valid_until = None
-                raise LeaseLost(f"the lease is held by {found.holder or 'nobody'}") from None
+                raise LeaseLost(f"the lease is held by {found.holder or 'no replica'}") from None
             if found is None:
                 self._vanished()
             began = self._monotonic()
@@ -189,7 +189,7 @@ class Leadership:
     def _vanished(self) -> None:
         """Stop writing until the Lease that was deleted is there again. Raises LeaseLost when ours had expired.
 
-        As long as it had not, nobody else has acted: a successor waits for DURATION.
+        As long as it had not, no other replica has acted: a successor waits for DURATION.
         """
         was_held, self._valid_until = self.is_held, None
         if not was_held:
@@ -208,7 +208,7 @@ async def _in_time(request: Awaitable[_T]) -> _T:
 
 
 def _since_boot() -> float:
-    """Return seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Return seconds by a clock that cannot be set, and that continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

@@ -69,7 +69,7 @@ from fencepost_operator.turns import time_limit
 T = TypeVar("T")
 
 UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
-NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="nobody looked", remedy="")
+NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="not observed", remedy="")
 
 
 class Sources(Protocol):

@@ -30,7 +30,7 @@ class Probes:
         self._metrics = metrics
         self._clock = clock
         self._unready = unready
-        self._silence = stuck_after
+        self._stuck_after = stuck_after
 
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
@@ -40,10 +40,10 @@ class Probes:
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Return 503 and the names of the loops that are stuck, else 200."""
-        silent = self._metrics.passes.stuck(self._clock.now(), bound=self._silence)
-        if not silent:
+        stuck = self._metrics.passes.stuck(self._clock.now(), bound=self._stuck_after)
+        if not stuck:
             return web.Response(text="ok\n")
-        lines = [f"the loop of {key} began no pass for {age:.0f} s\n" for key, age in silent.items()]
+        lines = [f"the loop of {key} began no pass for {age:.0f} s\n" for key, age in stuck.items()]
         return web.Response(status=503, text="".join(lines))
 
     async def readyz(self, _: web.Request) -> web.Response:

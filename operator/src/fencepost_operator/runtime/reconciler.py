@@ -1,4 +1,4 @@
-"""The body of a pipeline's loop: observe, decide, record, tell, act.  It knows neither kopf nor any vendor."""
+"""The body of a pipeline's loop: observe, decide, record, page, act.  It knows neither kopf nor any vendor."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ _CONFLICT: Final = "conflict"
 _GONE: Final = "gone"
 _BLIND: Final = "blind"
 """The runs could not be listed: a driver that is dead by now would not be noticed."""
-_FRUITLESS: Final = frozenset({_CONFLICT, _GONE, _BLIND})
-"""Outcomes of passes that end without an error and look after nothing."""
+_NOT_RECONCILED: Final = frozenset({_CONFLICT, _GONE, _BLIND})
+"""Outcomes of passes that end without an error and do not reconcile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Ports:
 class Reconciler:
     """Makes passes over pipelines.
 
-    All that must survive a crash is in the status; only how often an action was just tried in vain is kept here.
+    All that must survive a crash is in the status; only the failed attempts of the current action are kept here.
     """
 
     ports: Ports
@@ -115,13 +115,13 @@ class Reconciler:
         try:
             again, outcome = await self._pass(key)
         except Conflict as error:
-            log.debug("%s was changed by somebody else: %s", key, error)
+            log.debug("%s was changed by another client: %s", key, error)
             self._conflicts[key] += 1
             again, outcome = retry_delay(self._conflicts[key], first=AFTER_CONFLICT), _CONFLICT
         else:
             self._conflicts.pop(key, None)
         self.ports.metrics.reconciled(key, outcome=outcome, seconds=time.monotonic() - started)
-        if outcome not in _FRUITLESS:
+        if outcome not in _NOT_RECONCILED:
             self.ports.metrics.succeeded(key, self.ports.clock.now())
         return again
 
@@ -168,7 +168,7 @@ class Reconciler:
         else:
             again, outcome = await self._act(recorded, observation, action, attempts)
         if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision):
-            # A copy that cannot be made must not keep the loop from looking after the run, nor hide that it cannot.
+            # A copy that fails must not keep the loop from reconciling the run, nor hide that it cannot.
             return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
         return again, outcome
 
@@ -213,7 +213,7 @@ class Reconciler:
         return pipeline
 
     def _page(self, pipeline: Pipeline, decision: Decision) -> None:
-        """Hand the pages that are due to the pager, now that they are recorded; it sends them beside the loops."""
+        """Hand the pages that are due to the pager, now that they are recorded; it sends them concurrently."""
         now, status = self.ports.clock.now(), decision.status
         due = due_pages(pipeline, status, now)
         self.ports.pager.set_pages(

@@ -1,8 +1,8 @@
 """How many pipelines may be restarted by plan at the same time, as for a rotated Secret that all of them name.
 
-Namespaces take turns, so that one tenant with many pipelines, or with some that never come up, holds nobody else back.
-Only the replica that leads gives permits, and it gives none while it waits for something: between a look and its answer
-nobody else moves.  Who restarts is in the pipelines' statuses, from which a new leader begins.
+Namespaces take turns, so that one tenant with many pipelines, or with some that never start, delays no other tenant.
+Only the leader gives permits, and each check and its answer are one step of the event loop, so that no other task runs
+in between.  The pipelines' statuses record which ones restart; a new leader begins from them.
 """
 
 from __future__ import annotations

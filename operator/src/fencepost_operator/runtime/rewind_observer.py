@@ -32,7 +32,7 @@ class RewindObserver:
     see: See
 
     async def facts(self, pipeline: Pipeline, rewinds: Fact[tuple[Rewind, ...]]) -> RewindFacts:
-        """Return what is known for the rewind that is next, nothing when there is none."""
+        """Return what is known for the next rewind; empty without one."""
         rewind = next_rewind(rewinds.value) if isinstance(rewinds, Known) else None
         if rewind is None or not isinstance(rewind.spec, RewindSpec) or not isinstance(pipeline.spec, Spec):
             return RewindFacts()

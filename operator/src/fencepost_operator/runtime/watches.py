@@ -22,10 +22,10 @@ from fencepost_operator.runtime.controller import Controller
 
 CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
 PARTS: Final = (("", "v1", "services"), ("policy", "v1", "poddisruptionbudgets"), ("apps", "v1", "statefulsets"))
-"""Of the objects of a Spark cluster those whose loss no pod shows, or that somebody may change; Secrets and ConfigMaps,
-which may be large, are looked at in turn, and when a pod cannot start."""
+"""The objects of a Spark cluster whose loss no pod shows, or that users may change; Secrets and ConfigMaps, which may
+be large, are listed periodically, and when a pod cannot start."""
 _ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
-"""Metadata that changes when somebody wants something: the generation grows with the spec, not with the status."""
+"""Metadata that changes with a request: the generation grows with the spec, not with the status."""
 _IDENTITY: Final = ("uid", "generation", "deletionTimestamp", "ownerReferences")
 """Metadata of a child that a decision reads. Tenants may write any other as often as they like."""
 _SERVER_TIMEOUT: Final = 300

@@ -39,7 +39,7 @@ class BatchHistograms:
         self._newest: dict[ObjectKey, datetime | None] = {}
 
     def observed(self, key: ObjectKey, row: FenceRow) -> None:
-        """Count the row's last commit, once; one from before the first look counts for nobody."""
+        """Count the row's last commit, once; one from before the first observation does not count."""
         is_first = key not in self._newest
         before, self._newest[key] = self._newest.get(key), row.committed_at
         if is_first or row.committed_at is None or row.committed_at == before:

@@ -73,7 +73,7 @@ class PrometheusPageMetrics:
         by_namespace: Callable[[], Mapping[str, float]],
         receivers: Callable[[], dict[str, int]],
     ) -> None:
-        """Ask at each scrape how long the oldest page waits, and whom the operator tells."""
+        """Read at each scrape how long the oldest page waits, and how many receivers the operator has."""
         self._oldest.oldest, self._oldest.by_namespace = oldest, by_namespace
         for kind in _KINDS:
             self._receivers.labels(kind).set_function(partial(_count, receivers, kind))

@@ -1,6 +1,6 @@
 """Gauges with a series per partition of a pipeline, of which the world may name any number.
 
-The pipelines of a namespace share a budget of such series: a scrape has everybody's.
+The pipelines of a namespace share a budget of such series: a scrape has those of all namespaces.
 """
 
 from __future__ import annotations

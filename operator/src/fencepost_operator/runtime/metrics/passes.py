@@ -1,8 +1,8 @@
-"""What becomes of passes over all pipelines: loops that stand still, and passes that come to nothing everywhere.
+"""The health of passes over all pipelines: loops that stand still, and passes that fail everywhere.
 
-One pipeline's passes may fail for what its tenant wrote, which is no fault of the operator.  The operator is what
-fails when no pass succeeds anywhere; or when pipelines of more than one namespace fail, and no status was written
-meanwhile: a pass over a pipeline without news writes none, so that it succeeds also where each write is refused.
+One pipeline's passes may fail because of what its tenant wrote, while the operator is healthy.  The operator is failing
+when no pass succeeds anywhere; or when pipelines of more than one namespace fail, and no status was written meanwhile:
+a pass over an unchanged pipeline writes none, so that it succeeds even where each write is refused.
 """
 
 from __future__ import annotations

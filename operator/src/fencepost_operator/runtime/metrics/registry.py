@@ -1,7 +1,7 @@
 """Prometheus metrics and the health of the loops.
 
 Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.  Only the replica that
-holds the lease tells of pipelines: what another one remembers may be long out of date.
+holds the lease reports pipelines: what another one remembers may be long out of date.
 """
 
 from __future__ import annotations

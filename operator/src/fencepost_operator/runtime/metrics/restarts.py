@@ -1,4 +1,4 @@
-"""Restarts of a pipeline by reason, as one counter that goes on where the status is."""
+"""Restarts of a pipeline by reason, as a counter that continues from the status after a restart of the operator."""
 
 from __future__ import annotations
 

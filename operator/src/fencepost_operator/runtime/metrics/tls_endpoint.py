@@ -51,7 +51,7 @@ class Certificate:
 
 
 class SecureMetrics:
-    """Serves `exposition`. `access` says by token and address who may read it, None lets everybody."""
+    """Serves `exposition`. `access` says by token and address who may read it, None lets every client."""
 
     def __init__(
         self,
