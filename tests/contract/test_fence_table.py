@@ -56,6 +56,7 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         planned={"a/0": 2},
         begun={"a/0": 2**34},
         accepted_until={"a/0": 2**35},
+        epoch_starts={"a/0": 2**36},
         growths=({"a/0": 2**32, "a/1": 0}, {"a/0": 2**33, "a/1": 7, "a/2": 0}),
         topic_ids={"a": "id"},
         leader_epochs={"a/0": 3},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from fencepost.contract import offset_key, split_offset_key
 
@@ -43,6 +43,8 @@ class Range:
 
     `leader_epoch` is that of the record before `start`, or a later one under which that record was still there; None
     when it is not known.  A reader sends it to Kafka, which answers whether the log diverged before `start`.
+    `epoch_start` is the first record that was read of `leader_epoch`; None where that epoch is not one of a record, but
+    of a leader that was seen to hold the record before `start`: it may be later than the record's.
     `topic_id` is that of the topic whose offsets these are; None when any topic of the name will do.
     """
 
@@ -52,6 +54,7 @@ class Range:
     until: int
     leader_epoch: int | None = field(default=None, compare=False)
     topic_id: str | None = field(default=None, compare=False)
+    epoch_start: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -64,7 +67,7 @@ class Range:
 
     def beside(self, start: int, until: int) -> Range:
         """Return other offsets of the partition, reached under an epoch that is not known."""
-        return replace(self, start=start, until=until, leader_epoch=None)
+        return replace(self, start=start, until=until, leader_epoch=None, epoch_start=None)
 
     @property
     def records(self) -> int:
@@ -117,20 +120,29 @@ def between(
     until: Mapping[str, int],
     epochs: Mapping[str, int] | None = None,
     topic_ids: Mapping[str, str] | None = None,
+    epoch_starts: Mapping[str, int] | None = None,
 ) -> Batch:
     """Return the batch that leads from one map of offsets to another; what does not grow is not read.
 
-    `epochs` are the leader epochs that belong to `offsets`, `topic_ids` the topics'.  A partition that `offsets` does
-    not have starts at 0: an older release plans a new partition before it commits it.
+    `epochs` are the leader epochs that belong to `offsets`, `epoch_starts` the first records that were read of them,
+    `topic_ids` the topics'.  A partition that `offsets` does not have starts at 0: an older release plans a new
+    partition before it commits it.
     """
     starts = {key: offsets.get(key, 0) for key in until}
-    known, ids = epochs or {}, topic_ids or {}
+    known, ids, begun = epochs or {}, topic_ids or {}, epoch_starts or {}
     ranges = [
-        Range(*(place := split_offset_key(key)), starts[key], end, known.get(key), ids.get(place[0]))
+        Range(*(place := split_offset_key(key)), starts[key], end, known.get(key), ids.get(place[0]), begun.get(key))
         for key, end in until.items()
         if end > starts[key]
     ]
     return Batch(ranges=tuple(sorted(ranges)), until={**offsets, **{part.key: part.until for part in ranges}})
+
+
+class Sighting(NamedTuple):
+    """A record as it was read: its offset, and the leader epoch under which it was written."""
+
+    offset: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +176,8 @@ class Written:
 
     `records` and `size` (bytes of keys, values and headers) count each record once, whatever the number of sinks.
     `reached` has partitions of which the log was seen to have no record from the batch's end up to an offset.
+    `epochs` has, per partition, records and their leader epochs: the first and the last one of each epoch that a task
+    read, and the one that it saw beyond its range.
     """
 
     work: Mapping[str, SinkWork]
@@ -171,6 +185,7 @@ class Written:
     records: int = 0
     size: int = 0
     reached: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, tuple[Sighting, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, int]:

@@ -26,6 +26,7 @@ ROW = FenceRow(
     planned={"t/0": 18, "t/1": 26},
     topic_ids={"t": "id"},
     leader_epochs={"t/0": 3, "t/1": 3},
+    epoch_starts={"t/0": 2, "t/1": 4},
     log_ends={"t/0": 40, "t/1": 50},
     committed_at=AT,
 )
@@ -105,14 +106,14 @@ def test_after_retention_reading_continues_where_the_log_begins_and_the_planned_
     start = claim(ROW, log, accepted(loss_of(ROW, log)))
     assert start.offsets == {"t/0": 15, "t/1": 30}
     assert start.planned == {"t/0": 18, "t/1": 30}  # of t/1 nothing of the planned batch is left
-    assert start.leader_epochs == {"t/0": 5, "t/1": 5}
+    assert (start.leader_epochs, start.epoch_starts) == ({"t/0": 5, "t/1": 5}, {})
 
 
 def test_a_partition_that_lost_nothing_keeps_its_part_of_the_planned_batch() -> None:
     log = replace(LOG, begins={"t/0": 15, "t/1": 0})
     start = claim(ROW, log, accepted(loss_of(ROW, log)))
     assert (start.offsets, start.planned) == ({"t/0": 15, "t/1": 20}, {"t/0": 18, "t/1": 26})
-    assert start.leader_epochs == {"t/0": 5, "t/1": 3}
+    assert (start.leader_epochs, start.epoch_starts) == ({"t/0": 5, "t/1": 3}, {"t/1": 4})
 
 
 def test_after_a_truncation_reading_goes_back_and_what_the_log_has_now_is_read() -> None:
@@ -120,6 +121,7 @@ def test_after_a_truncation_reading_goes_back_and_what_the_log_has_now_is_read()
     grown = replace(LOG, ends={"t/0": 12, "t/1": 50})
     start = claim(ROW, grown, accepted(loss))
     assert (start.offsets, start.planned) == ({"t/0": 7, "t/1": 20}, {"t/0": 7, "t/1": 26})
+    assert start.epoch_starts == {"t/1": 4}  # what is left of t/0 may be of an earlier epoch
     assert start.leader_epochs["t/0"] == 3  # a leader after the one that was accepted may have cut it once more
 
 

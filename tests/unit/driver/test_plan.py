@@ -210,10 +210,11 @@ def test_a_planned_batch_is_only_ever_cut_smaller(offsets: list[int], planned: l
 
 
 def test_the_epochs_of_a_claim_belong_to_its_offsets() -> None:
-    row = replace(ROW, offsets={"a/0": 3}, topic_ids={"a": "id-a"}, leader_epochs={"a/0": 2})
+    row = replace(ROW, offsets={"a/0": 3}, topic_ids={"a": "id-a"}, leader_epochs={"a/0": 2}, epoch_starts={"a/0": 1})
     log = replace(LOG, begins=dict.fromkeys(LOG.begins, 0), leader_epochs={"a/0": 7, "a/1": 8, "b/0": 9})
     found = starting(row, log, ["a", "b"], StartingOffsets(), 100)
     assert found.leader_epochs == {"a/0": 2, "b/0": 9}
+    assert found.epoch_starts == {"a/0": 1}  # that of b/0 is a leader's, which may be later than its records'
     assert "a/1" in found.growth_barrier  # it is held, and has no offset yet
 
 
@@ -435,8 +436,10 @@ def test_a_large_partition_is_shared_by_the_tasks() -> None:
 
 
 def test_each_task_knows_the_topic_s_id_and_the_first_piece_the_leader_epoch() -> None:
-    pieces = [piece for part in slices([Range("a", 0, 0, 90_000, 7, "id")], 4) for piece in part]
+    whole = Range("a", 0, 5, 90_005, 7, "id", epoch_start=3)
+    pieces = [piece for part in slices([whole], 4) for piece in part]
     assert [(piece.topic_id, piece.leader_epoch) for piece in pieces] == [("id", 7), *[("id", None)] * 3]
+    assert [piece.epoch_start for piece in pieces] == [3, None, None, None]
     assignment = Assignment(slices=[tuple(pieces)], number=1, version=2, token=3, offsets={}, is_repeated=False)
     (found,) = Assignment.of_json(assignment.to_json()).slices
     assert [astuple(piece) for piece in found] == [astuple(piece) for piece in pieces]

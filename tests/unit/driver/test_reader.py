@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
@@ -36,6 +36,7 @@ class Message:
     key_: bytes | None = None
     headers_: list[tuple[str, bytes | None]] | None = None
     timestamp_: tuple[int, int] = (1, 1_000)
+    epoch_: int | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -63,6 +64,9 @@ class Message:
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
         return self.headers_
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch_
 
 
 def records(partition: int, offsets: Sequence[int]) -> list[Message]:
@@ -502,3 +506,84 @@ def test_a_timestamp_that_spark_does_not_have_is_null(kind: int, milliseconds: i
     message: Any = Message(0, 5, timestamp_=(kind, milliseconds))
     batch = reader._to_arrow([message])
     assert batch.slice(0, 1).to_pylist()[0]["timestamp"] == expected
+
+
+def of_epoch(epoch: int, offsets: Sequence[int]) -> list[Message]:
+    return [Message(0, offset, epoch_=epoch) for offset in offsets]
+
+
+def sightings(read: Any, monkeypatch: pytest.MonkeyPatch, part: Range, bursts: Any) -> list[tuple[str, int, int]]:
+    """Read a range; return the distinct records whose epochs are reported, by offset."""
+    found: set[tuple[str, int, int]] = set()
+    whole = reader.read
+    monkeypatch.setattr(reader, "read", partial(whole, seen=lambda key, offset, epoch: found.add((key, offset, epoch))))
+    read([part], bursts)
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (of_epoch(3, range(5)), [("t/0", 0, 3), ("t/0", 4, 3)]),
+        ([*of_epoch(3, [0, 1, 2]), *of_epoch(5, [3, 4])], [("t/0", 0, 3), ("t/0", 2, 3), ("t/0", 3, 5), ("t/0", 4, 5)]),
+        ([*of_epoch(3, [1, 3]), *of_epoch(4, [8])], [("t/0", 1, 3), ("t/0", 3, 3), ("t/0", 8, 4)]),
+        ([*of_epoch(3, [1, 3]), end(0, 7)], [("t/0", 1, 3), ("t/0", 3, 3)]),
+        (of_epoch(3, [9]), [("t/0", 9, 3)]),
+        (records(0, range(5)), []),
+    ],
+)
+def test_the_epochs_of_a_range_are_reported_where_they_change_and_where_it_ends(
+    read: Any, monkeypatch: pytest.MonkeyPatch, messages: list[Message], expected: list[tuple[str, int, int]]
+) -> None:
+    assert sightings(read, monkeypatch, Range("t", 0, 0, 5), {0.01: messages}) == expected
+
+
+def test_a_record_of_an_earlier_epoch_than_what_was_read_is_of_another_log(read: Any) -> None:
+    """Of a leader that was elected again with its old log: all that was read of the later epoch is gone."""
+    part = Range("t", 0, 150, 160, 2, epoch_start=100)
+    found = failure(read, [part], {0.01: of_epoch(1, range(150, 160))})
+    assert isinstance(found, DataLoss)
+    assert found.reason == "LogTruncated"
+    assert "t/0 [100, 150)" in found.message
+
+
+@pytest.mark.parametrize("part", [Range("t", 0, 150, 152, 2), Range("t", 0, 150, 152, None, epoch_start=100)])
+def test_a_record_of_an_earlier_epoch_than_a_leader_s_is_given(read: Any, part: Range) -> None:
+    _, batches = read([part], {0.01: of_epoch(1, range(150, 152))})
+    assert offsets(batches) == [(0, 150), (0, 151)]
+
+
+def test_a_log_that_has_no_record_of_the_epoch_lost_it_from_its_start_on(read: Any) -> None:
+    """The log ends an earlier epoch at 4, beyond the start of the one that was read; and that one at 17."""
+    without = replace(
+        truncated(0, 7), words=truncated(0, 7).words.replace("(offset leader epoch 3)", "(offset leader epoch 1)")
+    )
+    ranges = [Range("t", 0, 9, 20, 3, epoch_start=5), Range("t", 1, 30, 40, 3, epoch_start=5)]
+    found = failure(read, ranges, {0.01: [without], 0.5: [truncated(1, 17)]})
+    assert "t/0 [5, 9), t/1 [17, 30)" in found.message
+
+
+class Consumers:
+    """Fresh consumers, each with its messages."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *given: Sequence[Message]) -> None:
+        self.made = [Consumer([(0.0, message) for message in messages]) for messages in given]
+        self.left = list(self.made)
+        monkeypatch.setattr(reader, "_consumer", lambda *_: self.left.pop(0))
+        clock = self.made[0]
+        monkeypatch.setattr(reader, "time", clock)
+
+
+def test_a_check_returns_the_epoch_of_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = Consumers(monkeypatch, of_epoch(3, [9, 10]))
+    assert reader.check([Range("t", 0, 9, 10, 3)], PROPERTIES, patience=5) == {"t/0": 3}
+    assert consumers.made[0].is_closed
+
+
+def test_an_answer_of_an_earlier_leader_than_was_seen_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = Range("t", 0, 9, 10, 3)
+    Consumers(monkeypatch, of_epoch(3, [9]), of_epoch(3, [9]), of_epoch(5, [9]))
+    assert reader.check([part], PROPERTIES, patience=5, at_least={"t/0": 4}) == {"t/0": 5}
+    Consumers(monkeypatch, *[of_epoch(3, [9])] * 20)
+    with pytest.raises(DependencyDown, match="did not give again the record of t/0 from 9 on of leader epoch 4"):
+        reader.check([part], PROPERTIES, patience=5, at_least={"t/0": 4})

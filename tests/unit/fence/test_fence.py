@@ -576,6 +576,23 @@ def test_leader_epochs_are_kept_with_the_offsets_that_they_belong_to() -> None:
     assert fence(table).plan(row, offsets=row.offsets, planned={"a/0": 9, "a/1": 7}).leader_epochs == {"a/1": 4}
 
 
+def test_where_an_epoch_starts_is_kept_with_the_offset_that_it_belongs_to() -> None:
+    table = MemoryFenceTable()
+    row = claimed(table)
+    for offsets, starts, expected in [
+        ({"a/0": 5, "a/1": 7}, {"a/0": 1, "a/1": 2}, {"a/0": 1, "a/1": 2}),
+        ({"a/0": 6, "a/1": 7}, {"a/0": 5, "a/1": 9}, {"a/0": 5, "a/1": 2}),
+        ({"a/0": 7, "a/1": 7}, {}, {"a/1": 2}),
+    ]:
+        row = fence(table).commit(row, offsets=offsets, planned=offsets, records=1, duration_ms=1, epoch_starts=starts)
+        assert row.epoch_starts == expected
+    assert fence(table).plan(row, offsets=row.offsets, planned={"a/0": 9, "a/1": 7}).epoch_starts == {"a/1": 2}
+    assert (
+        fence(table).skip(fence(table).read() or row, offsets={"a/0": 7, "a/1": 8}, growth_barrier={}).epoch_starts
+        == {}
+    )
+
+
 MINUTE = 60_000_000
 SERVER = BEGAN + 60 * MINUTE
 

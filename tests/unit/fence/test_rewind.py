@@ -43,11 +43,16 @@ def test_what_is_written_afterwards_wins_over_deletions_at_the_rows_timestamp() 
 
 def test_a_partition_that_is_not_named_leaves_the_row_with_its_leader_epoch() -> None:
     table = MemoryFenceTable()
-    row = replace(stopped(table), offsets={"flights/0": 10, "flights/1": 3}, leader_epochs={"flights/1": 1})
+    row = replace(
+        stopped(table),
+        offsets={"flights/0": 10, "flights/1": 3},
+        leader_epochs={"flights/1": 1},
+        epoch_starts={"flights/0": 1},
+    )
     table.rows[row.pipeline] = row
     after = back(table, row)
     assert after.offsets == BACK
-    assert after.leader_epochs == {"flights/0": 2}
+    assert (after.leader_epochs, after.epoch_starts) == ({"flights/0": 2}, {})
 
 
 def test_a_row_that_a_driver_holds_is_refused() -> None:

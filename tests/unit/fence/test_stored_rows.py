@@ -25,6 +25,7 @@ def stored(**changed: object) -> Any:
         "planned": {"flights.v1/0": 8}, "topic_ids": {"flights.v1": "id"}, "code": None, "committed_at": NOW,
         "records": 1, "duration_ms": None, "leader_epochs": sealed({"flights.v1/0": 2}, offsets, {"flights.v1": "id"}),
         "growth_barrier": None, "log_ends": None, "begun": None, "accepted_until": None, "growths": None,
+        "epoch_starts": None,
     }  # fmt: skip
     return SimpleNamespace(**{**row, **changed})
 

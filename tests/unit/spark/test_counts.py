@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,13 +58,17 @@ def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
             from fencepost.batch import Range  # noqa: PLC0415
             from fencepost.spark import source as in_worker  # noqa: PLC0415
 
-            def read(ranges: Any, _properties: Any, *, patience: float, reached: Any) -> Iterator[pa.RecordBatch]:
+            def read(
+                ranges: Any, _properties: Any, *, patience: float, reached: Any, seen: Any
+            ) -> Iterator[pa.RecordBatch]:
                 assert patience
                 for part in ranges:
                     half = (part.start + part.until) // 2
                     yield arrow(part, half)
                     yield arrow(Range(part.topic, part.partition, half, part.until), part.until)
                     reached(part.key, part.until + 7)
+                    seen(part.key, part.start, 3)
+                    seen(part.key, part.until - 1, 4)
 
             in_worker.read = read  # type: ignore[assignment, attr-defined]
             yield from in_worker._read_slices(parts, {}, counter, patience, rows)
@@ -90,6 +95,8 @@ def test_each_record_counts_once_whatever_reads_it(unread: SparkSession) -> None
     written = engine(unread, both, "one", "two").write(BATCH, row())
     assert (written.records, written.size) == (3002, 3002 * EACH)
     assert written.reached == {"t/0": 3007, "t/1": 16}
+    assert {(0, 3), (2999, 4)} <= set(written.epochs["t/0"])
+    assert written.epochs["t/1"] == ((7, 3), (8, 4))
 
 
 def test_the_next_batch_begins_at_zero(unread: SparkSession) -> None:
@@ -98,6 +105,7 @@ def test_the_next_batch_begins_at_zero(unread: SparkSession) -> None:
     assert made.write(BATCH, row()).records == 3002
     written = made.write(small, row())
     assert (written.records, written.size) == (3, 3 * EACH)
+    assert written.epochs == {"t/1": ((9, 3), (11, 4))}
 
 
 def test_a_transform_that_drops_rows_does_not_change_what_was_read(unread: SparkSession) -> None:
@@ -149,3 +157,15 @@ def test_bytes_are_those_of_keys_values_and_headers() -> None:
     bare = {"topic": "t", "partition": 0, "offset": 1, "timestamp": 0, "key": None, "value": None, "headers": None}
     assert content_bytes(pa.RecordBatch.from_pylist([bare], schema=ARROW_SCHEMA)) == 0
     assert content_bytes(pa.RecordBatch.from_pylist([], schema=ARROW_SCHEMA)) == 0
+
+
+def test_two_reads_of_a_slice_that_see_different_epochs_both_count() -> None:
+    """Several sinks read it, and each may have had another leader."""
+    from fencepost.spark.tasks.counts import ReadCounts, _Largest  # noqa: PLC0415
+
+    joined = _Largest().addInPlace({(1, ("t/0", 5, 1)): (0, 0)}, {(1, ("t/0", 5, 2)): (0, 0), (1, 0): (9, 9)})
+    counts = object.__new__(ReadCounts)
+    counts._batch, counts._accumulator = 1, SimpleNamespace(value=joined)  # type: ignore[assignment]
+    assert counts.epochs() == {"t/0": ((5, 1), (5, 2))}
+    assert counts.total() == (9, 9)
+    assert counts.reached() == {}

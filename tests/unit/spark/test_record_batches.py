@@ -32,7 +32,12 @@ PER_BATCH = 2
 
 
 def reading(
-    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float, reached: Callable[[str, int], object]
+    ranges: Sequence[Range],
+    properties: Mapping[str, str],
+    *,
+    patience: float,
+    reached: Callable[[str, int], object],
+    seen: Callable[[str, int, int], object],
 ) -> Iterator[pa.RecordBatch]:
     """One record per offset, and nothing for 7 offsets after a range."""
     from fencepost.testing import record_batch  # noqa: PLC0415
@@ -48,6 +53,7 @@ def reading(
                 ]
             )
         reached(one.key, one.until + 7)
+        seen(one.key, one.until - 1, 3)
 
 
 @pytest.fixture
@@ -137,7 +143,11 @@ def test_each_record_is_written_once(make: Callable[..., SparkEngine], tmp_path:
 
 
 def test_what_follows_a_batch_without_a_record_reaches_the_driver(make: Callable[..., SparkEngine]) -> None:
-    assert make(same).write(BATCH, row()).reached == {key: end + 7 for key, end in BATCH.until.items()}
+    written = make(same).write(BATCH, row())
+    assert written.reached == {key: end + 7 for key, end in BATCH.until.items()}
+    assert {key: seen[-1] for key, seen in written.epochs.items()} == {
+        key: (end - 1, 3) for key, end in BATCH.until.items()
+    }
 
 
 def test_each_batch_has_its_own_ranges_and_token(make: Callable[..., SparkEngine], tmp_path: Any) -> None:

@@ -24,6 +24,7 @@ from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
+from fencepost.driver.leader_epochs import LeaderEpochs
 from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.plan import Plan, Position
@@ -95,6 +96,7 @@ class Loop:
         self._engine = engine
         self._stop = stop
         self._report = report
+        self._epochs = LeaderEpochs(records)
         self._isolator = isolator
         self._claimed = claimed
         self._mirror = mirror
@@ -199,8 +201,7 @@ class Loop:
         if batch.is_empty:
             self._idle()
             return EMPTY
-        if since := batch.since_other_leaders:
-            self._records.check(since)  # a leader that was elected uncleanly, or lost its disk, has another log
+        self._epochs.before(batch)  # a leader that was elected uncleanly, or lost its disk, has another log
         full = batch.records >= self._limit.records
         following = self._do(batch, watch)
         if following.is_empty and not full:
@@ -232,7 +233,8 @@ class Loop:
         """Return the batch that the row says comes next."""
         topics = set(self._config.source.topics)
         until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
-        batch = between(self.row.offsets, until, self.row.leader_epochs, self.row.topic_ids)
+        row = self.row
+        batch = between(row.offsets, until, row.leader_epochs, row.topic_ids, row.epoch_starts)
         written = self._claiming.written_until, self.row.begun
         is_repeated = any(part.start < ends.get(part.key, 0) for part in batch.ranges for ends in written)
         return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
@@ -306,6 +308,7 @@ class Loop:
 
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
         """Move the offsets past a piece."""
+        epochs = self._epochs.after(part, written.epochs)
         took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0
         self._row = self._fence.commit(
             self.row,
@@ -313,7 +316,8 @@ class Loop:
             planned=part.until,
             records=part.records,
             duration_ms=took,
-            leader_epochs=part.leader_epochs,
+            leader_epochs=epochs.leader_epochs,
+            epoch_starts=epochs.epoch_starts,
             dead_letter=dead_letter,
         )
         self._after_commit(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
@@ -326,6 +330,7 @@ class Loop:
         with watch.phase("write"):
             written = self._engine.write(batch, self.row)
         self._limit.measure(batch, written, seconds=watch.phases["write"] / 1000)
+        epochs = self._epochs.after(batch, written.epochs)
         gap = self._without_records(batch, written)
         following, trouble = (None, None) if gap else self._looked_ahead(batch.until)
         offsets = batch.until if following is None else following.position.offsets
@@ -337,7 +342,8 @@ class Loop:
                 planned={**offsets, **following.batch.until} if following is not None and backlog else offsets,
                 records=batch.records,
                 duration_ms=watch.total(),
-                leader_epochs=batch.leader_epochs,
+                leader_epochs=epochs.leader_epochs,
+                epoch_starts=epochs.epoch_starts,
                 growth_barrier=None if following is None else following.position.barrier,
                 log_ends=None if following is None else following.log_ends,
             )

@@ -107,5 +107,5 @@ def _grown_again(
         for key, at in row.offsets.items()
         if split_offset_key(key)[0] in wanted and key in log.ends and (log.ends[key] > at or key in beyond)
     }
-    found = between(row.offsets, until, row.leader_epochs)
+    found = between(row.offsets, until, row.leader_epochs, epoch_starts=row.epoch_starts)
     return replace(found, leader_epochs=log.leader_epochs).since_other_leaders

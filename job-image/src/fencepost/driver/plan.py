@@ -236,6 +236,7 @@ def starting(
             **{key: epoch for key, epoch in log.leader_epochs.items() if key in offsets},
             **{key: epoch for key, epoch in row.leader_epochs.items() if offsets.get(key) == row.offsets.get(key)},
         },
+        epoch_starts={key: at for key, at in row.epoch_starts.items() if offsets.get(key) == row.offsets.get(key)},
         growth_barrier=position.barrier,
         growths=row.growths_after(position.barrier),
         log_ends=_seen_ends(position, log, topics),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fencepost.batch import Batch, Range, Record, Watermarks, Written
@@ -45,9 +45,10 @@ class Records(Protocol):
         """Return the first record of a range, None when none is left there. Raises DataLoss, DependencyDown."""
         ...
 
-    def check(self, parts: Sequence[Range]) -> None:
-        """Read ranges whose first offset was reached under their leader epoch.
+    def check(self, parts: Sequence[Range], at_least: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """Read ranges whose first offset was reached under their leader epoch; return their first records' epochs.
 
+        `at_least` has epochs that these must have: Kafka is asked until its answer is of so late a leader.
         Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
         """
         ...

@@ -146,6 +146,7 @@ class Fence:
             accepted_until=dict(starting.accepted_until),
             topic_ids=dict(starting.topic_ids),
             leader_epochs=dict(starting.leader_epochs),
+            epoch_starts=dict(starting.epoch_starts),
             growth_barrier=dict(starting.growth_barrier),
             growths=starting.growths,
             log_ends=dict(starting.log_ends),
@@ -188,21 +189,23 @@ class Fence:
         records: int,
         duration_ms: int,
         leader_epochs: Mapping[str, int] | None = None,
+        epoch_starts: Mapping[str, int] | None = None,
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
         dead_letter: str | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
-        `leader_epochs` are those under which the log was seen to hold all of `offsets`; the row keeps them for the
-        partitions that move, and drops what it had for a partition that moves without one.  None leaves
+        `leader_epochs` are those of the records before `offsets`, or of leaders that had them, and `epoch_starts` the
+        first records that were read of these epochs.  The row keeps them for the partitions that move, and drops what
+        it had for a partition that moves without one.  None leaves
         `growth_barrier` and `log_ends` as the row has them.  `dead_letter` is the one record of this batch when it was
         set aside, 'topic/partition@offset'.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
         after = replace(
-            self._next(before, offsets, planned, leader_epochs or {}, growth_barrier, log_ends),
+            self._next(before, offsets, planned, leader_epochs or {}, growth_barrier, log_ends, epoch_starts or {}),
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
             records=records,
             duration_ms=duration_ms,
@@ -236,7 +239,8 @@ class Fence:
             planned=dict(offsets),
             begun={},
             accepted_until={},
-            leader_epochs=_epochs(before, offsets, leader_epochs),
+            leader_epochs=_paired(before.leader_epochs, before, offsets, leader_epochs),
+            epoch_starts=_paired(before.epoch_starts, before, offsets, {}),
             growth_barrier=dict(growth_barrier),
             growths=before.growths_after(growth_barrier),
         )
@@ -309,6 +313,7 @@ class Fence:
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int] | None,
         log_ends: Mapping[str, int] | None,
+        epoch_starts: Mapping[str, int] | None = None,
     ) -> FenceRow:
         """Return the driver's next row.
 
@@ -324,7 +329,8 @@ class Fence:
             planned=dict(planned),
             begun=before.begun_after(offsets, planned),
             accepted_until=before.accepted_after(offsets),
-            leader_epochs=_epochs(before, offsets, leader_epochs),
+            leader_epochs=_paired(before.leader_epochs, before, offsets, leader_epochs),
+            epoch_starts=_paired(before.epoch_starts, before, offsets, epoch_starts or {}),
             growth_barrier=dict(barrier),
             growths=before.growths_after(barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
@@ -368,6 +374,7 @@ class Starting:
     begun: Mapping[str, int] = field(default_factory=dict)
     accepted_until: Mapping[str, int] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    epoch_starts: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     growths: tuple[Mapping[str, int], ...] = ()
     log_ends: Mapping[str, int] = field(default_factory=dict)
@@ -387,13 +394,15 @@ def open_to(row: FenceRow | None, pipeline: str, *, epoch: int, driver: str, own
     return row
 
 
-def _epochs(before: FenceRow, offsets: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
-    """Return the leader epochs that belong to `offsets`.
+def _paired(
+    known: Mapping[str, int], before: FenceRow, offsets: Mapping[str, int], seen: Mapping[str, int]
+) -> dict[str, int]:
+    """Return what belongs to `offsets`: what was `known` of those that stay, and what was `seen` of those that move.
 
     An epoch and an offset are a pair: an older epoch with a newer offset would look like a truncated log.
     """
-    stay = {key: epoch for key, epoch in before.leader_epochs.items() if offsets.get(key) == before.offsets.get(key)}
-    moved = {key: epoch for key, epoch in seen.items() if key in offsets and offsets[key] != before.offsets.get(key)}
+    stay = {key: value for key, value in known.items() if offsets.get(key) == before.offsets.get(key)}
+    moved = {key: value for key, value in seen.items() if key in offsets and offsets[key] != before.offsets.get(key)}
     return {**stay, **moved}
 
 

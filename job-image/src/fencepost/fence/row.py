@@ -28,11 +28,13 @@ class FenceRow:
     `accepted_until` has, per partition, up to where a user has accepted whatever retention deletes before it is read;
     the next run continues under that acceptance, and a rewind ends it.
     `committed_at`, `duration_ms` and `records` are of the last batch.
-    `leader_epochs` maps a partition to the leader epoch of its last planned offset: with it a reader finds where a
-    truncated log diverges.  `growth_barrier` maps the old partitions of a topic that grew to their ends at the time of
-    discovery, and the new ones to 0: these are not in `offsets` before `offsets` has reached every end.  It stays until
-    the topic grows again.  `growths` has the barriers of each topic's last KNOWN_GROWTHS growths, a map for each, those
-    of fewer partitions first: a rewind goes back to one of them, and the driver passes the later ones in turn.
+    `leader_epochs` maps a partition to the leader epoch of the record before its offset, or to a later one under which
+    that record was still there: with it a reader finds where a truncated log diverges.  `epoch_starts` has the first
+    record that was read of that epoch, where it is the record's own.  `growth_barrier` maps the old partitions of a
+    topic that grew to their ends at the time of discovery, and the new ones to 0: these are not in `offsets` before
+    `offsets` has reached every end.  It stays until the topic grows again.  `growths` has the barriers of each topic's
+    last KNOWN_GROWTHS growths, a map for each, those of fewer partitions first: a rewind goes back to one of them, and
+    the driver passes the later ones in turn.
     `log_ends` are the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
     'topic/partition@offset'.
@@ -50,6 +52,7 @@ class FenceRow:
     accepted_until: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    epoch_starts: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     growths: tuple[Mapping[str, int], ...] = ()
     log_ends: Mapping[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from fencepost.batch import Range
+from fencepost.batch import Range, Sighting
 from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka import header_names
@@ -57,8 +57,10 @@ BEHIND_PAUSE: Final = 1.0
 
 _TRUNCATION: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - librdkafka's own spelling
 """Part of librdkafka's report of a truncated log; the report's code is that of a missing reset policy."""
-_DIVERGENCE: Final = re.compile(r"broker end offset is (\d+)")
+_DIVERGENCE: Final = re.compile(r"broker end offset is (\d+)(?: \(offset leader epoch (-?\d+)\))?")
 """In the same report, and nowhere else: the offset from which on the log differs from what was read.
+
+It is where the log ends the epoch that was asked about, or the last one before that, which is the other number.
 
 It is -1 of a broker that knows no epoch so late: one that the controller does not reach, and that leads no more.
 """
@@ -91,9 +93,18 @@ _SIZED_BY_AUTHOR: Final = frozenset({"fetch.message.max.bytes", "max.partition.f
 Reached = Callable[[str, int], object]
 """Takes a partition's key and an offset: from a range's end up to there the log has no record for this reader."""
 
+Seen = Callable[[str, int, int], object]
+"""Takes a partition's key, a record's offset and its leader epoch: of the first and the last record of each epoch in a
+range, and of the record beyond it that ends it."""
+
 
 def read(
-    ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float, reached: Reached | None = None
+    ranges: Sequence[Range],
+    properties: Mapping[str, str],
+    *,
+    patience: float,
+    reached: Reached | None = None,
+    seen: Seen | None = None,
 ) -> Generator[pa.RecordBatch]:
     """Yield the records of `ranges`, in order within a partition.
 
@@ -113,27 +124,59 @@ def read(
     ids = {part.topic: part.topic_id for part in todo if part.topic_id is not None}
     confirm = partial(topics.confirm, ids, patience=patience)
     try:
-        for batch in _Reading(client, todo, properties, patience, reached, confirm).batches():
+        for batch in _Reading(client, todo, properties, patience, reached, seen, confirm).batches():
             _record_bytes[key] = batch.nbytes / batch.num_rows
             yield batch
     except DriverError as error:
         raise as_worker_error(error) from error
 
 
-def check(ranges: Sequence[Range], properties: Mapping[str, str], *, patience: float) -> None:
-    """Read ranges of which each has the leader epoch under which its start was reached, and drop the records.
+def check(
+    ranges: Sequence[Range],
+    properties: Mapping[str, str],
+    *,
+    patience: float,
+    at_least: Mapping[str, int] | None = None,
+) -> Mapping[str, int]:
+    """Read ranges of which each has the leader epoch under which its start was reached; return their records' epochs.
 
+    That is, per 'topic/partition', the epoch of the first record; a partition that gave none is absent.  `at_least` has
+    the epoch that it must have: an earlier one, or none, is the answer of a leader that was cut off, and Kafka is asked
+    again.
     With a consumer of its own: librdkafka asks whether the log still holds what was read when it first sees a leader
     epoch, not when a partition is assigned again after that, as it is to a consumer that is kept from batch to batch.
     Raises DataLoss, DependencyDown.
     """
+    wanted, found = at_least or {}, dict[str, int]()
+    deadline = time.monotonic() + patience
+    todo = ranges
+    while True:
+        found |= _first_epochs(todo, properties, patience)
+        todo = [part for part in todo if found.get(part.key, -1) < wanted.get(part.key, -1)]
+        if not todo:
+            return found
+        if time.monotonic() > deadline:
+            what = ", ".join(f"{part.key} from {part.start} on of leader epoch {wanted[part.key]}" for part in todo)
+            raise unreachable(properties["bootstrap.servers"], f"did not give again the record of {what}")
+        time.sleep(BEHIND_PAUSE)
+
+
+def _first_epochs(ranges: Sequence[Range], properties: Mapping[str, str], patience: float) -> dict[str, int]:
+    """Read ranges with a new consumer; return the epoch of the first record of each partition."""
+    found: dict[str, int] = {}
     complaints: deque[KafkaError] = deque(maxlen=20)
     client = _Client(_consumer(properties, None, complaints), complaints)
     try:
-        for _ in _Reading(client, ranges, properties, patience).batches():
+        seen = partial(_keep_first, found)
+        for _ in _Reading(client, ranges, properties, patience, seen=seen).batches():
             pass
     finally:
         client.consumer.close()
+    return found
+
+
+def _keep_first(found: dict[str, int], key: str, _offset: int, epoch: int) -> None:
+    found.setdefault(key, epoch)
 
 
 def _fetch_bytes(ranges: Sequence[Range], properties: Mapping[str, str], record_bytes: float | None) -> int | None:
@@ -210,6 +253,7 @@ class _Reading:
         properties: Mapping[str, str],
         patience: float,
         reached: Reached | None = None,
+        seen: Seen | None = None,
         confirm: Callable[[], object] = lambda: None,
     ) -> None:
         self._consumer = client.consumer
@@ -220,6 +264,9 @@ class _Reading:
         self._servers = properties["bootstrap.servers"]
         self._patience = patience
         self._reached = reached
+        self._seen = seen
+        self._last: dict[tuple[str, int], Sighting] = {}
+        """The last record of each partition that has an epoch."""
         self._confirm = confirm
         self._fetched: FetchPositions | None = None
         """How far the consumer has fetched, once it reports that."""
@@ -357,6 +404,11 @@ class _Reading:
                 continue  # prefetched beyond the range
             until = self._ranges[key].until
             offset = message.offset() or 0
+            epoch = message.leader_epoch()
+            if epoch is not None and epoch >= 0:
+                self._follow_epoch(key, Sighting(offset, epoch))
+                if key in self._truncated:
+                    continue
             if offset < until:
                 records.append(message)
             if offset + 1 >= until:
@@ -386,8 +438,25 @@ class _Reading:
         # Everything else is transient or exhausts the patience: a coordinator that refuses a group without members, a
         # broker that has just started and does not know the topic yet.
 
+    def _follow_epoch(self, key: tuple[str, int], record: Sighting) -> None:
+        """Report where the epoch changes. One that falls below that of a record before the range is of another log."""
+        last, part = self._last.get(key), self._ranges[key]
+        if part.epoch_start is not None and part.leader_epoch is not None and record.epoch < part.leader_epoch:
+            self._truncated[key] = part.epoch_start, part.start
+        if last is not None and (last.epoch != record.epoch or record.offset >= part.until):
+            self._report(key, last)
+        if last is None or last.epoch != record.epoch:
+            self._report(key, record)
+        self._last[key] = record
+
+    def _report(self, key: tuple[str, int], record: Sighting) -> None:
+        if self._seen is not None:
+            self._seen(self._ranges[key].key, record.offset, record.epoch)
+
     def _finish(self, key: tuple[str, int], at: int) -> None:
         """End a range: no further record of it comes before `at`."""
+        if key in self._last:
+            self._report(key, self._last[key])
         del self._left[key]
         self._consumer.incremental_unassign([TopicPartition(*key)])
         part = self._ranges[key]
@@ -400,7 +469,12 @@ class _Reading:
         if found is None:
             self._is_behind = True
         else:
-            self._truncated[key] = int(found[1]), self._ranges[key].until - self._left[key]
+            part, cut = self._ranges[key], int(found[1])
+            at = part.until - self._left[key]
+            has_none = found[2] is not None and int(found[2]) < (part.leader_epoch or 0)
+            if at == part.start and part.epoch_start is not None and has_none:
+                cut = min(cut, part.epoch_start)  # what the log has of earlier epochs beyond there was not read
+            self._truncated[key] = cut, at
 
     def _waiting(self) -> str:
         parts = (self._ranges[key] for key in self._left)

@@ -33,9 +33,10 @@ class KafkaRecords:
             raise from_text(str(error)) or error from error
         return None
 
-    def check(self, parts: Sequence[Range]) -> None:
-        """Read ranges whose first offset was reached under their leader epoch.
+    def check(self, parts: Sequence[Range], at_least: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """Read ranges whose first offset was reached under their leader epoch; return their first records' epochs.
 
+        `at_least` has epochs that these must have: Kafka is asked until its answer is of so late a leader.
         Raises DataLoss with the offsets of all logs that were cut before that, DependencyDown.
         """
-        check(parts, self.properties, patience=self.patience)
+        return check(parts, self.properties, patience=self.patience, at_least=at_least)

@@ -149,7 +149,9 @@ class SparkEngine:
             "job": round((time.monotonic() - prepared) * 1000),
         }
         read, size = self._counts.total()
-        return Written(work, phases=phases, records=read, size=size, reached=self._counts.reached())
+        return Written(
+            work, phases=phases, records=read, size=size, reached=self._counts.reached(), epochs=self._counts.epochs()
+        )
 
     def _frame(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         with self._translated(context, check=check):

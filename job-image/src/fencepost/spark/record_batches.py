@@ -29,7 +29,7 @@ from fencepost.spark.tasks.fan_out import write_all
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
-    from fencepost.kafka.reader import Reached
+    from fencepost.kafka.reader import Reached, Seen
     from fencepost.sinks import SinkTask
     from fencepost.spark.tasks.counts import SliceCounter
     from fencepost.spark.tasks.fan_out import Write
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Read(Protocol):
     """Yields the records of some ranges, as `fencepost.kafka.reader.read` does."""
 
-    def __call__(self, ranges: Sequence[Range], *, reached: Reached) -> Iterator[pa.RecordBatch]:
+    def __call__(self, ranges: Sequence[Range], *, reached: Reached, seen: Seen) -> Iterator[pa.RecordBatch]:
         """Yield them."""
         ...
 
@@ -133,7 +133,8 @@ class BatchWork:
         yield from write_all(outputs, self.writes)
 
     def _records(self, number: int) -> Iterator[pa.RecordBatch]:
-        yield from counted(self.read(self.slices[number], reached=self.counter.reach), self.counter, number)
+        read = self.read(self.slices[number], reached=self.counter.reach, seen=self.counter.see)
+        yield from counted(read, self.counter, number)
         if not self.context.offsets:  # of a warm-up
             yield empty()
 

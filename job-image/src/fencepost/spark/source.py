@@ -52,7 +52,7 @@ def _read_slices(
     """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
-            records = read(slices[index], properties, patience=patience, reached=counter.reach)
+            records = read(slices[index], properties, patience=patience, reached=counter.reach, seen=counter.see)
             yield from counted(records, counter, index)
 
 

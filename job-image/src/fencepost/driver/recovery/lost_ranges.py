@@ -251,6 +251,7 @@ def _moved_on(row: FenceRow, moved: Mapping[str, int]) -> FenceRow:
         offsets={**row.offsets, **{key: at for key, at in moved.items() if key not in held}},
         growth_barrier={**row.growth_barrier, **held},
         leader_epochs=_without(row.leader_epochs, moved),
+        epoch_starts=_without(row.epoch_starts, moved),
     )
 
 
@@ -329,7 +330,7 @@ def _taken_out(found: Continued, report: ReportedLoss) -> Continued:
             begun=_no_further(row.begun, ends),
             growth_barrier=_no_further(row.growth_barrier, moved),
         )
-        # What is left was read under the same leader: its epoch shows where the log is cut once more.
+        # The epoch shows where the log is cut once more. What is left may have been written under an earlier one.
         moved_back = replace(_moved_on(row, moved), leader_epochs=row.leader_epochs)
         return replace(found, row=moved_back, accepted=accepted)
     starts_at = {**row.growth_barrier, **row.offsets}
@@ -362,6 +363,7 @@ def _without_topics(row: FenceRow, topics: Iterable[str]) -> FenceRow:
         accepted_until=_without(row.accepted_until, keys),
         topic_ids={topic: name for topic, name in row.topic_ids.items() if topic not in gone},
         leader_epochs=_without(row.leader_epochs, keys),
+        epoch_starts=_without(row.epoch_starts, keys),
         growth_barrier=_without(row.growth_barrier, keys),
         growths=tuple(growth for growth in row.growths if not keys & growth.keys()),
         log_ends=_without(row.log_ends, keys),

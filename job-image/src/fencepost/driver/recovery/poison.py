@@ -242,7 +242,7 @@ class Isolator:
 def _rest(suspect: Range, batch: Sequence[Range], row: FenceRow) -> Piece:
     """Return what of a batch is not committed, without the record that fails."""
     starts = {**row.offsets, suspect.key: suspect.until}
-    left = (replace(part, start=max(part.start, starts[part.key]), leader_epoch=None) for part in batch)
+    left = (part.beside(max(part.start, starts[part.key]), part.until) for part in batch)
     return tuple(part for part in left if part.records > 0)
 
 

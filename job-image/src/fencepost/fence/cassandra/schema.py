@@ -81,6 +81,7 @@ FENCE: Final = Table(
         "begun": _OFFSETS,
         "accepted_until": _OFFSETS,
         "growths": _OFFSETS,
+        "epoch_starts": _OFFSETS,
         "dead_letters": "bigint",
         "last_dead_letter": "text",
     },

@@ -22,6 +22,7 @@ _OFFSETS: Final = (
     "begun",
     "accepted_until",
     "leader_epochs",
+    "epoch_starts",
     "growth_barrier",
     "log_ends",
 )

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.accumulators import AccumulatorParam
 
+from fencepost.batch import Sighting
+
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
-Figures: TypeAlias = dict[tuple[int, int | str], tuple[int, int]]
-"""{(batch, slice): (records, bytes)}, and {(batch, 'topic/partition'): (offset, 0)} of what is known beyond a range."""
+Part: TypeAlias = int | str | tuple[str, int, int]
+"""A slice, a partition, or a record of a partition with its leader epoch: ('topic/partition', offset, epoch)."""
+Figures: TypeAlias = dict[tuple[int, Part], tuple[int, int]]
+"""{(batch, slice): (records, bytes)}, {(batch, partition): (offset, 0)} of what is known beyond a range, and
+{(batch, record): (0, 0)} of records that show an epoch: two reads of a slice may see different ones, and both count."""
 
 
 class _Largest(AccumulatorParam[Figures]):
@@ -48,6 +53,10 @@ class SliceCounter:
     def reach(self, key: str, offset: int) -> None:
         """Report that a partition has no record from the slice's end up to `offset`."""
         self._accumulator.add({(self.batch, key): (offset, 0)})
+
+    def see(self, key: str, offset: int, epoch: int) -> None:
+        """Report the leader epoch of a partition's record."""
+        self._accumulator.add({(self.batch, (key, offset, epoch)): (0, 0)})
 
 
 class ReadCounts:
@@ -80,6 +89,15 @@ class ReadCounts:
         """
         return {key: offset for key, (offset, _) in self._newest().items() if isinstance(key, str)}
 
-    def _newest(self) -> dict[int | str, tuple[int, int]]:
+    def epochs(self) -> dict[str, tuple[Sighting, ...]]:
+        """Return the records of the newest batch whose leader epochs its tasks reported, by offset and epoch."""
+        found: dict[str, list[Sighting]] = {}
+        for part in self._newest():
+            if isinstance(part, tuple):
+                key, offset, epoch = part
+                found.setdefault(key, []).append(Sighting(offset, epoch))
+        return {key: tuple(sorted(seen)) for key, seen in found.items()}
+
+    def _newest(self) -> dict[Part, tuple[int, int]]:
         figures: Figures = dict(self._accumulator.value)
         return {part: figure for (batch, part), figure in figures.items() if batch == self._batch}
