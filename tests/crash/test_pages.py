@@ -12,14 +12,13 @@ from datetime import timedelta
 
 import pytest
 
-from fakes import objects_ports
 from fakes.gate import Gate
 from fakes.manifests import KEY, body
 from fakes.paging import Heard, Paging
 from fakes.stage import POLICY, Died, Stage
 from fakes.world import World
 from fencepost.contract import ExitCode
-from fencepost_operator.api import SILENCE_ANNOTATION, Reason, write_status
+from fencepost_operator.api import SILENCE_ANNOTATION, Reason
 from fencepost_operator.errors import Unreachable
 
 STALLED = "fencepost/cluster-1/shop/orders/BadSpec"
@@ -198,25 +197,3 @@ async def test_a_silence_ends_and_what_is_still_open_is_told() -> None:
     assert not heard(stage)
     await stage.until(lambda: knows(stage, STALLED))
     assert stage.world.now >= until
-
-
-async def test_pages_that_the_api_server_does_not_keep_are_not_told_at_each_pass(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Fault: the CRD is older than the operator, so that the API server drops the field."""
-    whole = write_status
-    monkeypatch.setattr(
-        objects_ports,
-        "write_status",
-        lambda status: {name: part for name, part in whole(status).items() if name not in {"pages", "notReadySince"}},
-    )
-    stage = paged()
-    await stage.running()
-    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
-    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
-    await stage.run(120)
-    assert not heard(stage)
-    assert [record.__dict__["reason"] for record in caplog.records if record.levelname == "ERROR"] == [
-        Reason.PAGE_FAILED
-    ]
-    assert "CRD is older" in caplog.text
