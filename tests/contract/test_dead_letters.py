@@ -38,7 +38,7 @@ def keyspace(session: Session) -> Iterator[str]:
 def made(offset: int, *, value: bytes | None = b"{", epoch: int = 4, topic_id: str = "id") -> DeadLetter:
     found = letter(
         topic="orders", partition=3, topic_id=topic_id, offset=offset, epoch=epoch, code="job:1",
-        reason="TransformFailed", error="it is no JSON", traceback="Traceback …",
+        reason="TransformFailed", error="it is not JSON", traceback="Traceback …",
         timestamp=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), key=b"k", value=value, headers=HEADERS,
     )  # fmt: skip
     return replace(found, at=datetime(2026, 1, 3, tzinfo=UTC))

@@ -330,13 +330,13 @@ def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: Fe
 
 
 @pytest.mark.integration
-def test_a_wrong_password_is_told_apart_from_a_silent_database() -> None:
+def test_a_wrong_password_is_distinguished_from_a_silent_database() -> None:
     with pytest.raises(FenceCredentialsRejected):
         open_session(password="wrong")  # noqa: S106 - refused on purpose
 
 
 @pytest.mark.integration
-def test_a_missing_schema_is_told_apart(cassandra: CassandraFenceTable) -> None:
+def test_a_missing_schema_is_distinguished(cassandra: CassandraFenceTable) -> None:
     with pytest.raises(FenceSchemaMissing):
         CassandraFenceTable.over(cassandra.session, "no_such_keyspace").read("x")
 
@@ -362,9 +362,9 @@ def test_the_history_gives_back_every_row_of_a_run(cassandra: CassandraFenceTabl
         rows.append(fence.commit(rows[-1], offsets=offsets, planned=planned, records=4, duration_ms=3))
     cassandra.finish_history()
     records = read_changes(cassandra.session, KEYSPACE, row.pipeline)
-    told = [(*(getattr(seen, name) for name in HELD), dict(seen.offsets), dict(seen.planned))
+    read = [(*(getattr(seen, name) for name in HELD), dict(seen.offsets), dict(seen.planned))
             for _, seen in restored(row.pipeline, records)]  # fmt: skip
-    assert told == [(*(getattr(made, name) for name in HELD), dict(made.offsets), dict(made.planned)) for made in rows]
+    assert read == [(*(getattr(made, name) for name in HELD), dict(made.offsets), dict(made.planned)) for made in rows]
     by_version = {record.version: record for record in records}
     assert [by_version[version].base for version in range(6)] == [True, True, True, False, False, False]
     assert by_version[4].committed

@@ -27,7 +27,7 @@ CLAIM = LeaseRecord(holder="first_1", duration=12.0, acquired_at=NOW, renewed_at
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The Lease as each of two replicas reaches it; `delete` is what a person does."""
+    """The Lease as each of two replicas reaches it; `delete` is what an administrator does."""
 
     first: Leases
     second: Leases
@@ -67,7 +67,7 @@ async def replicas(request: pytest.FixtureRequest) -> AsyncIterator[Replicas]:
 
 
 async def attempt(leases: Leases, record: LeaseRecord) -> LeaseRecord | None:
-    """Write; None where somebody else was faster."""
+    """Write; None where the other replica was faster."""
     try:
         return await leases.write(record)
     except Conflict:
@@ -75,7 +75,7 @@ async def attempt(leases: Leases, record: LeaseRecord) -> LeaseRecord | None:
 
 
 async def test_what_one_wrote_the_other_reads(replicas: Replicas) -> None:
-    """With fractions of seconds; also when nobody holds it."""
+    """With fractions of seconds; also without a holder."""
     assert await replicas.second.read() is None
     written = await replicas.first.write(CLAIM)
     assert written == replace(CLAIM, uid=written.uid, resource_version=written.resource_version)
@@ -108,7 +108,7 @@ async def test_of_two_that_create_it_or_take_it_at_once_one_does(replicas: Repli
         assert await replicas.first.read() == found
 
 
-async def test_a_lease_that_was_deleted_is_renewed_by_nobody(replicas: Replicas) -> None:
+async def test_a_lease_that_was_deleted_is_not_renewed(replicas: Replicas) -> None:
     """Whoever held it would otherwise bring it back over the head of its successor."""
     held = await replicas.first.write(CLAIM)
     await replicas.delete()

@@ -280,7 +280,7 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
     fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/orders"
     assert await fences.read(place, row) is None
     await fences.create(place, row, "me")
-    await fences.create(place, row, "somebody else")
+    await fences.create(place, row, "another owner")
     made = await fences.read(place, row)
     assert made is not None
     assert (made.owner, made.epoch, made.version, made.driver) == ("me", 0, 0, None)
@@ -413,7 +413,7 @@ async def test_a_revision_of_other_content_is_refused_and_replaced(stage: Stage)
     assert await revisions.find(stage.key, stage.owner, kept.name) == kept
 
 
-async def test_a_revision_of_somebody_else_is_left_alone(stage: Stage) -> None:
+async def test_a_revision_of_another_owner_is_left_alone(stage: Stage) -> None:
     seen, revisions = await pipeline(stage), stage.ports.revisions
     kept = Revision.of(stage.key.name, {"job": {}}, {})
     theirs = _owned(stage, controller_revision(seen, kept), **stage.stranger)

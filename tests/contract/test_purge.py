@@ -109,7 +109,7 @@ def test_the_rows_of_the_ranges_go_and_no_others(
     assert left(session, table, topic) == [*range(15), *range(30, 33), *range(35, 40)]
 
 
-def test_newer_rows_stay_and_are_told(
+def test_newer_rows_stay_and_are_reported(
     session: Session, keyspace: str, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     del keyspace

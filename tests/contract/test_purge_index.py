@@ -181,7 +181,7 @@ def test_a_run_without_the_index_ends_what_it_is_complete_for(shop: Shop) -> Non
     assert "from offset 20 on" in refusal(shop.purge(5, 30, at=None))
 
 
-def test_a_successor_of_the_same_kind_goes_on(shop: Shop) -> None:
+def test_a_successor_of_the_same_kind_continues(shop: Shop) -> None:
     shop.write(shop.sink(), 0, 10)
     shop.write(shop.sink(), 5, 15, is_repeated=True)
     code, words = shop.purge(3, 15, at=None)
@@ -204,7 +204,7 @@ def test_a_shorter_retention_begins_again(shop: Shop) -> None:
     assert "from offset 10 on" in refusal(shop.purge(5, 20, at=None))
 
 
-def test_an_index_that_is_missing_is_told_with_the_statement_that_creates_it(shop: Shop) -> None:
+def test_a_missing_index_is_reported_with_the_statement_that_creates_it(shop: Shop) -> None:
     shop.session.execute(f"ALTER TABLE {KEYSPACE}.{shop.table}_by_offset ADD other int")
     with pytest.raises(BadSpec, match="has other columns or another key") as caught:
         shop.sink()

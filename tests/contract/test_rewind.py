@@ -23,7 +23,7 @@ BACK = {"a/0": 3, "a/1": 0}
 
 @pytest.fixture
 def stopped(table: FenceTable) -> FenceRow:
-    """A row at offsets 10 and 10 that nobody drives."""
+    """A row at offsets 10 and 10 without a driver."""
     fence = Fence(table, f"default/rewind/{uuid4()}")
     taken = fence.take_over(fence.create("cluster/p"), owner="cluster/p")
     held = fence.claim(epoch=taken.epoch, driver="pod", code="c", start=_start)

@@ -1,4 +1,4 @@
-"""Batches that do not fit into memory: the size settles, the pipeline goes on, and it restarts rarely."""
+"""Batches that do not fit into memory: the size settles, the pipeline continues, and it restarts rarely."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_batches_that_always_run_out_of_memory_above_a_size_restart_the_ru
     assert (failure.count, failure.reason) == (0, "OutOfMemory")
 
 
-async def test_a_record_that_never_fits_stalls_with_the_sizes_until_a_person_asks_again() -> None:
+async def test_a_record_that_never_fits_stalls_with_the_sizes_until_a_user_asks_again() -> None:
     stage = Stage()
     stage.world.rate = 100.0
     stage.world.apply(body(restart={"maxBackoff": "2s"}))
@@ -92,5 +92,5 @@ async def test_an_idle_topic_never_alarms() -> None:
     await stage.run(600)
     assert stage.world.created_jobs == ["orders-run-1"]
     assert stage.ready() == "Streaming"
-    told = {GUIDANCE[Reason(reason)].category for reason, _ in stage.world.events}
-    assert told <= {Category.STEADY, Category.PROGRESS}
+    categories = {GUIDANCE[Reason(reason)].category for reason, _ in stage.world.events}
+    assert categories <= {Category.STEADY, Category.PROGRESS}

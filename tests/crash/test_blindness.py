@@ -1,4 +1,4 @@
-"""An operator that cannot see while a driver hangs: the pipeline is not Ready on old facts, and somebody is paged."""
+"""An operator that cannot see while a driver hangs: the pipeline is not Ready on old facts, and a page is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIDES: Final = {
 
 
 class Cut(Gate):
-    """Refuses the operator, and nobody else, the facts in `unseen`."""
+    """Refuses only the operator the facts in `unseen`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def ready(stage: Stage) -> Condition:
 
 
 @pytest.mark.parametrize("side", SIDES)
-async def test_ready_is_not_true_on_facts_that_are_too_old_and_somebody_is_paged(side: str) -> None:
+async def test_ready_is_not_true_on_facts_that_are_too_old_and_a_page_is_sent(side: str) -> None:
     stage, gate = await running()
     gate.unseen, gate.error, reason = SIDES[side]
     for driver in stage.world.drivers:

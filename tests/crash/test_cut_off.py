@@ -92,7 +92,7 @@ async def test_an_outage_that_the_operator_sees_as_well_has_no_limit() -> None:
     assert (is_stalled(stage), failure.count, failure.reason) == (False, ATTEMPTS + 2, Reason.DEPENDENCY_DOWN)
 
 
-async def test_a_partition_that_answers_nobody_is_an_outage() -> None:
+async def test_a_partition_without_a_leader_is_an_outage() -> None:
     stage, _ = await running()
     stage.world.leaderless.add("orders/1")
     await fail(stage, ATTEMPTS + 2)

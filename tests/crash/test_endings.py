@@ -35,7 +35,7 @@ def gone(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("why", ["deletionPolicy is Delete", "the driver is not proven dead"])
-async def test_a_deletion_waits_for_its_cassandra_until_a_person_gives_the_checkpoint_up(why: str) -> None:
+async def test_a_deletion_waits_for_its_cassandra_until_a_user_gives_up_the_checkpoint(why: str) -> None:
     is_dead = why == "deletionPolicy is Delete"
     stage = await running(deletionPolicy="Delete" if is_dead else "Retain")
     if not is_dead:
@@ -44,7 +44,7 @@ async def test_a_deletion_waits_for_its_cassandra_until_a_person_gives_the_check
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
     await stage.run(QUICK.abandon_timeout + 60)
-    assert not gone(stage), "nobody said that Cassandra is gone for good"
+    assert not gone(stage), "no user said that Cassandra is gone for good"
     message = stage.pipeline.status.message
     assert why in message
     assert (
@@ -171,7 +171,7 @@ async def test_a_deletion_that_does_not_finish_pages_once_and_says_when_it_is_ov
 
 
 async def test_a_checkpoint_that_was_given_up_is_adopted_by_the_next_pipeline_of_that_name() -> None:
-    """The driver lives on, and commits for a while: its successor fences it and goes on where it came to."""
+    """The driver lives on, and commits for a while: its successor fences it and continues from its last commit."""
     stage = await running()
     zombie = stage.world.newest_pod().driver
     zombie.frozen = True
@@ -191,13 +191,13 @@ async def test_a_checkpoint_that_was_given_up_is_adopted_by_the_next_pipeline_of
 async def test_a_finalizer_removed_by_hand_leaves_nothing_once_the_operator_looks() -> None:
     stage = await running()
     stage.world.forget(KEY)
-    assert stage.world.releases, "Kubernetes collects what the pipeline owned; Helm's release is nobody's"
+    assert stage.world.releases, "Kubernetes collects what the pipeline owned; Helm's release has no owner"
     assert await stage.turn() is None
     assert not stage.world.releases
     assert not stage.world.jobs
 
 
-async def test_after_a_forced_deletion_the_next_pipeline_goes_on_at_the_last_commit() -> None:
+async def test_after_a_forced_deletion_the_next_pipeline_continues_at_the_last_commit() -> None:
     """No operator looked in between: the new object finds the release of the old one, and the row that it left."""
     stage = await running()
     committed = stage.world.table.rows[ROW]
@@ -220,7 +220,7 @@ def another_cluster(first: Stage) -> Stage:
     return stage
 
 
-async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_cannot_take_it_back_by_itself() -> None:
+async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_does_not_take_it_back() -> None:
     first = await running()
     first.world.change(KEY, suspend=True)
     await first.until(lambda: first.ready() == "Suspended")
@@ -245,11 +245,11 @@ async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_cannot_take
         first.world.change(KEY, deletionPolicy=policy)
     first.world.delete(KEY)
     await first.until(lambda: gone(first))
-    assert second.world.table.rows[ROW].owner == moved.owner, "its deletion touches nobody else's row"
+    assert second.world.table.rows[ROW].owner == moved.owner, "its deletion touches no other row"
 
 
 async def test_a_pipeline_that_still_runs_in_the_first_cluster_is_fenced_by_the_move() -> None:
-    """Not the documented order: nobody suspended the first one."""
+    """Not the documented order: the first one was not suspended."""
     first = await running()
     driver = first.world.newest_pod().driver
     second = another_cluster(first)

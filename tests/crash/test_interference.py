@@ -116,14 +116,14 @@ async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_r
         nonlocal tries
         if name == action:
             tries += 1
-            raise Conflict("somebody else writes it at the same time")
+            raise Conflict("another client writes it at the same time")
 
     stage.gate.before = contend
     stage.world.kill_driver()
     await stage.run(300)
     assert 2 < tries < 15
     assert ready(stage) == ("False", reason)
-    assert "somebody else writes it at the same time (tried" in stage.pipeline.status.message
+    assert "another client writes it at the same time (tried" in stage.pipeline.status.message
     stage.gate.before = lambda _number, _name: None
     await stage.running()
 
@@ -146,7 +146,7 @@ async def test_an_action_that_waits_for_its_turn_has_not_failed_and_is_tried_unt
     await stage.running()
 
 
-async def test_one_conflict_is_no_failure() -> None:
+async def test_one_conflict_is_not_a_failure() -> None:
     stage, tries = await running(), 0
 
     def contend(_number: int, name: str) -> None:
@@ -154,7 +154,7 @@ async def test_one_conflict_is_no_failure() -> None:
         if name == "start":
             tries += 1
             if tries == 1:
-                raise Conflict("somebody else has just written")
+                raise Conflict("another client has just written")
 
     stage.gate.before = contend
     stage.world.kill_driver()

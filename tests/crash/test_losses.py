@@ -1,4 +1,4 @@
-"""From a loss to the run that goes on without it: nobody starts before a person accepts, whenever the operator dies."""
+"""From a loss to the run that continues without it: no run starts before a user accepts, whenever the operator dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four hours in which a pipeline needs nobody: drains, deploys, an idle topic, a suspend, scales and short outages."""
+"""Four hours of normal life without a page: drains, deploys, an idle topic, a suspend, scales and short outages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Life:
             self.world.advance(again or 0.1)
         self.stage.check()
 
-    async def goes_on(self, minutes: float) -> None:
+    async def passes(self, minutes: float) -> None:
         """Let time pass."""
         end = self.world.now + timedelta(minutes=minutes)
         await self.until(lambda: self.world.now >= end, minutes=minutes + 1)
@@ -65,7 +65,7 @@ class Life:
     async def runs(self, minutes: float) -> None:
         """Wait until the pipeline runs, and let it run for some time."""
         await self.until(self.stage.is_running)
-        await self.goes_on(minutes)
+        await self.passes(minutes)
         assert self.stage.is_running()
         self.world.growth.clear()  # no record is that old
 
@@ -74,7 +74,7 @@ class Life:
         """Have Kafka or Cassandra silent for a short time; the driver gives up, and no other one can start."""
         setattr(self.world, attribute, True)
         self.world.kill_driver(code=ExitCode.DEPENDENCY_DOWN)
-        await self.goes_on(SHORT / MINUTE)
+        await self.passes(SHORT / MINUTE)
         yield
         setattr(self.world, attribute, False)
         await self.runs(8)
@@ -85,7 +85,7 @@ async def drain(life: Life) -> None:
     world = life.world
     world.drain(KEY, {"master", "worker"})
     world.delete_pod(world.newest_pod())
-    await life.goes_on(2)
+    await life.passes(2)
     world.uncordon(KEY)
     await life.runs(8)
 
@@ -100,7 +100,7 @@ async def suspend(life: Life, minutes: float) -> None:
     """Suspend the pipeline, and resume it."""
     life.world.change(KEY, suspend=True)
     await life.until(lambda: life.stage.pipeline.status.state is State.SUSPENDED)
-    await life.goes_on(minutes)
+    await life.passes(minutes)
     life.world.change(KEY, suspend=False)
     await life.runs(8)
 
@@ -108,7 +108,7 @@ async def suspend(life: Life, minutes: float) -> None:
 async def idle(life: Life, minutes: float) -> None:
     """Let no record come."""
     rate, life.world.rate = life.world.rate, 0.0
-    await life.goes_on(minutes)
+    await life.passes(minutes)
     life.world.rate = rate
     await life.runs(2)
 
@@ -120,12 +120,12 @@ async def lose_api_server(life: Life) -> None:
         raise Unreachable(f"{name}: no answer")
 
     life.stage.gate.before = refuse
-    await life.goes_on(2)
+    await life.passes(2)
     life.stage.gate.before = lambda _number, _name: None
     await life.runs(5)
 
 
-async def test_four_hours_of_normal_life_page_nobody() -> None:
+async def test_four_hours_of_normal_life_send_no_page() -> None:
     life = Life.begins()
     await life.runs(10)
     for _ in range(3):
@@ -149,4 +149,4 @@ async def test_four_hours_of_normal_life_page_nobody() -> None:
     assert not life.heard
     life.world.kill_driver(code=ExitCode.BAD_SPEC)
     await life.stage.until(lambda: bool(life.heard))
-    assert len(life.heard) == 1, "the receiver hears what a person has to know"
+    assert len(life.heard) == 1, "the receiver hears what needs an action"

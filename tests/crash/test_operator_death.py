@@ -98,7 +98,7 @@ async def delete_with_row(stage: Stage) -> None:
 
 
 async def without_master() -> Stage:
-    """A run that goes on while its master's node is known to be lost."""
+    """A run that continues while its master's node is known to be lost."""
     stage = await provisioned()
     stage.world.lose_node(KEY, "master", ago=NODE_LOSS)
     return stage
@@ -220,7 +220,7 @@ async def test_an_operator_that_dies_all_the_time_still_arrives(seed: int) -> No
     assert stage.deaths > 5
 
 
-def test_time_is_set_by_nobody_but_the_test() -> None:
+def test_only_the_test_sets_the_time() -> None:
     stage = Stage()
     before = stage.world.now
     stage.world.advance(3)

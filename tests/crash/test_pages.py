@@ -1,7 +1,7 @@
 """The operator is killed at each of its writes and at each page that it sends, before the effect and after it.
 
-Whatever the moment, each incident is told, and told to be over; what is told twice has the same key. A condition that
-flaps is told once.
+Whatever the moment, each incident is sent, and so is its end; what is sent twice has the same key. A condition that
+flaps is sent once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def knows(stage: Stage, key: str, *, over: bool = False) -> bool:
 
 
 def recorded(stage: Stage) -> bool:
-    """Whether there is nothing left to tell."""
+    """Whether nothing is left to send."""
     pages = stage.pipeline.status.pages
     return all(page.is_reported_to("operator/apprise/1") for page in pages)
 
@@ -67,7 +67,7 @@ async def stall_and_delete(stage: Stage) -> None:
     await stage.until(lambda: knows(stage, STALLED))
     stage.world.delete(KEY)
     await stage.until(lambda: KEY not in stage.world.objects)
-    assert knows(stage, STALLED, over=True), "told before the object was gone"
+    assert knows(stage, STALLED, over=True), "sent before the object was gone"
 
 
 async def flap(stage: Stage) -> None:
@@ -144,7 +144,7 @@ async def test_a_receiver_that_is_down_hears_it_later_from_another_operator() ->
     assert page.opened_at <= stage.world.now - timedelta(seconds=60)
 
 
-async def test_what_recovered_meanwhile_is_told_all_the_same() -> None:
+async def test_a_pipeline_that_recovered_meanwhile_is_reported_nevertheless() -> None:
     stage, paging = await stalled_while_the_receiver_is_down()
     stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
     await stage.running()
@@ -171,7 +171,7 @@ async def test_a_secret_that_is_recreated_neither_repeats_a_page_nor_loses_its_e
     assert [each.is_over for each in heard(stage)] == [False, True]
 
 
-async def test_an_incident_that_begins_and_ends_without_the_secret_is_told_when_it_is_back() -> None:
+async def test_an_incident_that_begins_and_ends_without_the_secret_is_sent_when_it_is_back() -> None:
     stage = paged()
     assert stage.paging is not None
     await stage.running()
@@ -186,7 +186,7 @@ async def test_an_incident_that_begins_and_ends_without_the_secret_is_told_when_
     await stage.until(lambda: knows(stage, STALLED, over=True))
 
 
-async def test_a_silence_ends_and_what_is_still_open_is_told() -> None:
+async def test_a_silence_ends_and_what_is_still_open_is_sent() -> None:
     stage = paged()
     await stage.running()
     until = stage.world.now + timedelta(seconds=90)

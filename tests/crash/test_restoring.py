@@ -1,4 +1,4 @@
-"""Objects of the Spark cluster that somebody deletes or changes are restored, whether or not a run is active."""
+"""Objects of the Spark cluster that a user deletes or changes are restored, whether or not a run is active."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def test_a_new_operator_restarts_on_the_last_valid_spec() -> None:
 
 @pytest.mark.parametrize("harm", ["missing", "changed", "another's", "no spec", "deep"])
 async def test_a_revision_that_is_missing_or_changed_starts_nothing(harm: str) -> None:
-    """Injected: somebody deletes the ControllerRevision, or writes another one in its place."""
+    """Injected: a user deletes the ControllerRevision, or writes another one in its place."""
     stage = await running()
     place, found = replace(KEY, name=in_effect(stage)), stage.world.revisions.pop(replace(KEY, name=in_effect(stage)))
     deep: Any = "x"

@@ -213,7 +213,7 @@ async def test_a_rewind_of_a_suspended_pipeline_that_never_ran_says_what_it_wait
     await stage.until(lambda: stage.rewind.status.is_finished)
 
 
-async def test_a_rewind_is_the_way_out_for_a_pipeline_that_needs_a_person() -> None:
+async def test_a_stalled_pipeline_can_be_rewound() -> None:
     stage = await streaming()
     stage.world.newest_pod().driver.end(stage.world.now, ExitCode.DATA_LOSS)
     await stage.until(lambda: any(c.type == "Stalled" for c in stage.pipeline.status.conditions))
@@ -222,7 +222,7 @@ async def test_a_rewind_is_the_way_out_for_a_pipeline_that_needs_a_person() -> N
 
 
 @pytest.mark.parametrize(
-    ("to", "told"),
+    ("to", "refusal"),
     [
         ({"offsets": {"orders/0": 161}}, "orders/0: 161 is beyond the committed offset 160"),
         ({"offsets": {"orders/0": 5}}, "orders/0: the log begins at 10"),
@@ -234,14 +234,14 @@ async def test_a_rewind_is_the_way_out_for_a_pipeline_that_needs_a_person() -> N
         ({"timestamp": "2026-01-01T00:00:00"}, "is not RFC 3339 with a time zone"),
     ],
 )
-async def test_a_target_that_cannot_be_is_refused_before_anything_stops(to: dict[str, Any], told: str) -> None:
+async def test_a_target_that_cannot_be_is_refused_before_anything_stops(to: dict[str, Any], refusal: str) -> None:
     stage = await streaming()
     stage.world.starts["orders/0"] = 10
     stage.world.ask_for_rewind(NAME.name, to, pipeline=KEY)
     await stage.until(stage.is_over)
     status = stage.rewind.status
     assert status.phase == FAILED
-    assert told in status.message
+    assert refusal in status.message
     assert stage.world.table.rows[ROW].epoch == 1
     assert stage.is_running()
 
@@ -293,11 +293,11 @@ async def test_a_table_of_older_code_is_purged_while_the_spec_of_a_suspended_pip
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the advice of MixedOutput says."""
-    stage, told = await streaming(), []
+    stage, configs = await streaming(), []
     create = World.create_purge
 
     def created(world: World, job: Any, config_map: Any) -> None:
-        told.append(DriverConfig.from_json(config_map["data"][run_config.KEY]))
+        configs.append(DriverConfig.from_json(config_map["data"][run_config.KEY]))
         create(world, job, config_map)
 
     monkeypatch.setattr(World, "create_purge", created)
@@ -307,7 +307,7 @@ async def test_a_table_of_older_code_is_purged_while_the_spec_of_a_suspended_pip
     ask(stage, deleteOutput=True)
     await stage.until(stage.is_over)
     assert stage.rewind.status.phase == COMPLETED
-    assert [[sink.name for sink in config.sinks] for config in told] == [["orders", "old"]] * 2
+    assert [[sink.name for sink in config.sinks] for config in configs] == [["orders", "old"]] * 2
     assert stage.world.created_jobs == ["orders-run-1"]
     stage.world.change(KEY, suspend=False, sinks=sinks)
     await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
@@ -356,7 +356,7 @@ async def test_a_sink_of_a_package_is_asked_by_the_count() -> None:
     assert len(stage.world.purged) == 1
 
 
-async def test_an_image_without_the_command_is_told_before_anything_stops() -> None:
+async def test_an_image_without_the_command_is_refused_before_anything_stops() -> None:
     stage = await streaming()
     stage.world.purge_exit_code = 2
     ask(stage, deleteOutput=True)
@@ -368,7 +368,7 @@ async def test_an_image_without_the_command_is_told_before_anything_stops() -> N
     assert stage.is_running()
 
 
-async def test_a_purge_that_fails_waits_for_a_person_and_is_not_cancelled() -> None:
+async def test_a_purge_that_fails_waits_for_the_user_and_is_not_cancelled() -> None:
     stage = await streaming()
     stage.world.purge_failure = "no answer"
     ask(stage, deleteOutput=True)
@@ -513,7 +513,7 @@ async def test_no_run_starts_while_the_rewinds_cannot_be_listed() -> None:
 
 
 class Unlisted(dict[ObjectKey, dict[str, Any]]):
-    """Rewinds that nobody can list."""
+    """Rewinds that cannot be listed."""
 
     def values(self) -> Any:
         """Answer as an API server that is away."""

@@ -1,4 +1,4 @@
-"""A new spec that fails by itself is replaced by the last stable one, once; nothing else rolls it back.
+"""A new spec that fails on its own is replaced by the last stable one, once; nothing else rolls it back.
 
 Injected each time: drivers of the new image end as the test says, from their start on or with their first batch.
 """
@@ -56,7 +56,7 @@ def conditions(stage: Stage) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in stage.pipeline.status.conditions}
 
 
-def told(stage: Stage) -> RollbackStatus:
+def rollback_status(stage: Stage) -> RollbackStatus:
     found = stage.pipeline.status.rolled_back
     assert found is not None
     return found
@@ -141,7 +141,7 @@ async def test_a_new_spec_that_fails_rolls_back_to_the_stable_one(code: int) -> 
     assert stage.pipeline.status.state is State.STALLED
     assert stage.pipeline.status.observed_generation == stage.pipeline.generation
     assert stage.pipeline.status.run is not None
-    assert stage.pipeline.status.run.revision == told(stage).revision == revision
+    assert stage.pipeline.status.run.revision == rollback_status(stage).revision == revision
     message = stage.pipeline.status.message
     assert f"revision {revision} is in effect instead" in message
     assert "Apply a corrected spec" in message
@@ -153,7 +153,7 @@ async def test_a_new_spec_that_fails_rolls_back_to_the_stable_one(code: int) -> 
     assert len(failed) == (1 if code == ExitCode.BAD_SPEC else 2), "no record was named that is poison"
 
 
-async def test_it_goes_on_with_the_newest_offsets_and_a_new_spec_ends_it() -> None:
+async def test_a_rollback_continues_with_the_newest_offsets_and_a_new_spec_ends_it() -> None:
     stage, failing = await stable()
     stage.world.change(KEY, job=NEW)
     await stage.until(lambda: running_image(stage) == NEW["image"])
@@ -207,7 +207,7 @@ async def test_a_stable_spec_that_stands_in_has_the_bounds_of_the_object() -> No
 
 
 @pytest.mark.parametrize("how", ["annotation", "nonce", "disabled"])
-async def test_the_failed_spec_is_tried_again_when_somebody_asks_for_it(how: str) -> None:
+async def test_the_failed_spec_is_tried_again_on_request(how: str) -> None:
     stage, failing = await stable()
     failing[NEW["image"]] = ExitCode.BAD_SPEC
     stage.world.change(KEY, job=NEW)
@@ -240,7 +240,7 @@ async def test_what_needs_no_other_run_is_the_objects_own_while_it_is_rolled_bac
     await stage.until(lambda: conditions(stage)["Ready"] == ("True", "Suspended"))
     stage.world.change(KEY, suspend=False)
     await rolled_back(stage)
-    assert rollbacks(stage) == 2, "told again, not rolled back again"
+    assert rollbacks(stage) == 2, "reported again, not rolled back again"
     assert [image(driver) for driver in stage.world.drivers].count(NEW["image"]) == 1
 
 
@@ -362,7 +362,7 @@ async def test_the_stable_revision_outlives_every_other() -> None:
 
 
 async def test_a_stable_revision_that_is_gone_or_changed_is_not_used() -> None:
-    """Injected: somebody deletes the ControllerRevision, before the failure and after it."""
+    """Injected: a user deletes the ControllerRevision, before the failure and after it."""
     stage, failing = await stable()
     stage.world.revisions.pop(replace(KEY, name=proven(stage).revision))
     failing[NEW["image"]] = ExitCode.BAD_SPEC
@@ -372,7 +372,7 @@ async def test_a_stable_revision_that_is_gone_or_changed_is_not_used() -> None:
     failing[NEW["image"]] = ExitCode.BAD_SPEC
     later.world.change(KEY, job=NEW)
     await rolled_back(later)
-    later.world.revisions.pop(replace(KEY, name=told(later).revision))
+    later.world.revisions.pop(replace(KEY, name=rollback_status(later).revision))
     jobs = list(later.world.created_jobs)
     later.world.kill_driver()
     await later.run(60)
@@ -453,7 +453,7 @@ async def test_an_operator_that_dies_anywhere_in_a_rollback_ends_in_the_same_pla
         due = len(stage.gate.writes) + number
         setattr(stage.gate, "after" if when == "after" else "before", at_write(due, when))
         await rolled_back(stage)
-        assert told(stage).revision == proven(stage).revision
+        assert rollback_status(stage).revision == proven(stage).revision
         assert [image(driver) for driver in stage.world.drivers].count(NEW["image"]) == 1
         if len(stage.gate.writes) <= due:
             return

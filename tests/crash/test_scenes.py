@@ -191,7 +191,7 @@ async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> 
     await stage.run(30)
     stage.world.lose_node(KEY, "worker")
     await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)
-    # One run loses its executor and ends by itself, and one waits for an executor until the node counts as lost.
+    # One run loses its executor and ends, and one waits for an executor until the node counts as lost.
     assert epoch(stage) in {2, 3}
     assert all(driver.row is None for driver in stage.world.buried), "only a run that never claimed was deleted"
 
@@ -221,7 +221,7 @@ async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
     assert stage.world.releases[KEY].values["generation"] == 1
 
 
-async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_made_again_and_again() -> None:
+async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_recreated_repeatedly() -> None:
     stage = await running()
     stage.world.lose_node(KEY, "master")
     await stage.run(120)
@@ -361,7 +361,7 @@ async def test_an_invalid_spec_leaves_the_run_alone_and_does_not_block_deletion(
     assert not stage.world.jobs
 
 
-async def test_a_pipeline_made_again_goes_on_from_its_checkpoint() -> None:
+async def test_a_recreated_pipeline_continues_from_its_checkpoint() -> None:
     stage = await running()
     await stage.run(10)
     stage.world.delete(KEY)
@@ -630,18 +630,18 @@ async def test_a_run_that_outlives_its_grace_period_is_fenced_and_left_behind() 
     assert epoch(stage) == 2
 
 
-async def test_the_story_is_told_once() -> None:
+async def test_each_event_of_a_replacement_is_reported_once() -> None:
     stage = await running()
     await stage.run(60)
     stage.world.kill_driver()
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     await stage.run(60)
-    told = [reason for reason, _ in stage.world.events]
-    assert told.count("Fenced") == 2
-    assert told.count("RunClaimed") == 2
-    assert told.count("RunFailed") == 1
-    assert told.count("ClusterReady") == 1
-    assert len(told) < 25, told
+    reported = [reason for reason, _ in stage.world.events]
+    assert reported.count("Fenced") == 2
+    assert reported.count("RunClaimed") == 2
+    assert reported.count("RunFailed") == 1
+    assert reported.count("ClusterReady") == 1
+    assert len(reported) < 25, reported
 
 
 @pytest.mark.parametrize("stall_timeout", [60, 200])

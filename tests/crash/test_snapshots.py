@@ -102,7 +102,7 @@ async def test_a_restart_of_the_same_spec_takes_none() -> None:
     assert not stage.world.snapshots
 
 
-async def test_an_upgrade_goes_on_where_no_snapshot_can_be_written() -> None:
+async def test_an_upgrade_continues_where_no_snapshot_can_be_written() -> None:
     """Injected: the account may not write to the table."""
     stage = await running()
 

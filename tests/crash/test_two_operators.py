@@ -1,4 +1,4 @@
-"""Two operators at once, as while a leader is replaced, in a world that goes on between any two of their steps.
+"""Two operators at once, as while a leader is replaced, in a world that changes between any two of their steps.
 
 Each seed is one history: facts are of different moments, writes are lost or land late, drivers die and freeze, the spec
 changes, Kafka and Cassandra go away.  When it is over, one operator brings the pipeline to what was asked for.

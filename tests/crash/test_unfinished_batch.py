@@ -151,9 +151,9 @@ async def test_code_that_failed_itself_is_not_tried_again_and_the_range_is_recor
         key: (before[key], end) for key, end in began.items()
     }
     assert (entry.before.split()[0], entry.after.split()[0], entry.epoch) == (OLD["image"], NEW["image"], 2)
-    (told,) = [message for reason, message in stage.world.events if reason == "MixedOutput"]
-    assert "PipelineRewind" in told
-    assert all(f"{key}: {offset}" in told for key, offset in before.items())
+    (message,) = [message for reason, message in stage.world.events if reason == "MixedOutput"]
+    assert "PipelineRewind" in message
+    assert all(f"{key}: {offset}" in message for key, offset in before.items())
     claims = [
         (earlier.code, later.code, earlier.planned)
         for earlier, later in itertools.pairwise(stage.world.table.history)
@@ -226,7 +226,7 @@ async def test_a_changed_config_map_cannot_be_finished_and_says_so() -> None:
 
 @pytest.mark.parametrize("harm", ["missing", "changed"])
 async def test_a_revision_that_cannot_be_used_lets_the_new_code_take_over(harm: str) -> None:
-    """Injected: somebody deletes or edits the ControllerRevision of the old code."""
+    """Injected: a user deletes or edits the ControllerRevision of the old code."""
     stage = await half_written()
     (name,) = stage.world.revisions
     assert revision_in(KEY.name, row(stage).code) == name.name
@@ -240,7 +240,7 @@ async def test_a_revision_that_cannot_be_used_lets_the_new_code_take_over(harm: 
     assert ("missing" if harm == "missing" else "has been changed") in mixed(stage)[0].why
 
 
-async def test_an_image_of_an_older_release_that_goes_on_is_stopped() -> None:
+async def test_an_image_of_an_older_release_that_reads_beyond_its_end_is_stopped() -> None:
     stage = await half_written()
     stage.world.change(KEY, job=NEW)
 

@@ -27,7 +27,7 @@ class Place:
 
     @property
     def field(self) -> str:
-        """The field as a violation names it, up to the last step that is no free text."""
+        """The field as a violation names it, up to the last step without free text."""
         steps = self.steps[:-1] if self.is_key else self.steps
         return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 

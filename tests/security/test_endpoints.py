@@ -84,7 +84,7 @@ def test_without_entries_everything_is_allowed() -> None:
 @pytest.mark.parametrize(
     "form", ["::ffff:{}", "::{}", "64:ff9b::{}", "64:ff9b:1::{}", "64:ff9b:1:fffe::{}", "2002:{}::"]
 )
-def test_an_ipv4_address_inside_an_ipv6_one_is_no_way_around(form: str, inner: str) -> None:
+def test_an_ipv4_address_inside_an_ipv6_one_is_checked_too(form: str, inner: str) -> None:
     assert API_SERVER is not None
     policy = EndpointPolicy(reserved=frozenset({API_SERVER}), guards=True)
     words = "{:x}:{:x}".format(*struct.unpack("!HH", ipaddress.IPv4Address(inner).packed))

@@ -96,7 +96,7 @@ def test_a_greeting_of_two_gib_closes_the_connection() -> None:
     node.close()
 
 
-@pytest.mark.parametrize("stream", [-1, 77], ids=["events", "answers that nobody asked for"])
+@pytest.mark.parametrize("stream", [-1, 77], ids=["events", "answers without a request"])
 def test_a_flood_of_small_frames_closes_the_connection(stream: int) -> None:
     def answer(send: Send, _stream: int) -> None:
         small = frame(RESULT, stream, b"")

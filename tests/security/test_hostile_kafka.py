@@ -109,7 +109,7 @@ async def test_a_cluster_of_too_many_brokers_is_closed_at_once_and_not_dialled_i
     for _ in range(20):
         with pytest.raises(Rejected, match="400 brokers"):
             await offsets.ends(place(brokers[0]))
-    assert len(brokers[0].requests) == asked, "nobody dialled it again"
+    assert len(brokers[0].requests) == asked, "it was dialled again"
     brokers[0].brokers, now = 2, 11.0
     found = await offsets.ends(place(brokers[0]))
     assert found is not None
@@ -179,7 +179,7 @@ async def test_a_cluster_beyond_the_budget_waits_while_the_other_clients_are_in_
 async def test_clients_that_do_not_close_keep_only_their_namespace_from_opening_others(
     brokers: list[Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Injected: closing waits for a name lookup that nobody answers."""
+    """Injected: closing waits for a name lookup without an answer."""
     brokers.append(Broker())
     offsets = KafkaOffsets(NoSecrets())
     monkeypatch.setattr(client_pool, "LONGEST_WAIT", 0.05)
@@ -210,8 +210,8 @@ os._exit(0)  # librdkafka 2.16 may abort when it frees a client that it could no
 def test_a_client_without_a_thread_is_the_operators_own_and_temporary_problem(tmp_path: Path) -> None:
     """Injected: a process that has no memory left for the stack of another thread, and enough for everything else.
 
-    A stack takes 128 MiB here, and 32 MiB are left: whatever the interpreter frees meanwhile is no stack.  Where the
-    first thread starts and the next one does not, librdkafka 2.16 aborts.
+    A stack takes 128 MiB here, and 32 MiB are left: what the interpreter frees meanwhile is less than a stack.
+    Where the first thread starts and the next one does not, librdkafka 2.16 aborts.
     """
     done = subprocess.run(
         ["sh", "-c", 'ulimit -S -s 131072 && exec "$@"', "sh", sys.executable, "-c", OUT_OF_THREADS],

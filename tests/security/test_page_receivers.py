@@ -361,7 +361,7 @@ async def test_an_answer_is_never_decoded(listener: Listener, status: int) -> No
 
 
 async def test_a_mail_server_cannot_fill_the_memory(listener: Listener) -> None:
-    """A greeting of endless lines, which smtplib keeps: the process meets its own limit, and goes on."""
+    """A greeting of endless lines, which smtplib keeps: the process meets its own limit, and continues."""
     listener.slow = 0.5
     server, _ = served((b"220-" + b"x" * 4000 + b"\r\n") * 100, endless=True)
     mail, quiet = f"127.0.0.1:{server.getsockname()[1]}", f"127.0.0.1:{listener.port}"
@@ -375,7 +375,7 @@ async def test_a_mail_server_cannot_fill_the_memory(listener: Listener) -> None:
 
 @dataclass
 class Mailboxes:
-    """What a mail server does with messages: it knows nobody with `gone` in the name."""
+    """What a mail server does with messages: it refuses each recipient with `gone` in the name."""
 
     delivered: list[str] = field(default_factory=list)
 
@@ -423,7 +423,7 @@ async def test_who_has_the_mail_is_not_soon_sent_it_again(
         ([503, 503, 503, 503], Answer(outcome=Outcome.FAILED, status=503)),
     ],
 )
-async def test_of_several_in_one_line_those_who_were_told_are_not_soon_told_again(
+async def test_recipients_of_one_line_that_got_a_page_do_not_get_it_again_soon(
     listener: Listener, statuses: list[int], answer: Answer
 ) -> None:
     """Nor does Apprise wait between them for so long that the process is killed before it can say so."""
@@ -436,15 +436,17 @@ async def test_of_several_in_one_line_those_who_were_told_are_not_soon_told_agai
 def test_a_library_that_fails_after_the_first_recipient_does_not_hide_that_one() -> None:
     answers: list[Answer] = []
 
-    def send(_message: Message, tell: Callable[[Answer], None]) -> Answer:
-        tell(Answer(outcome=Outcome.PARTLY))
+    def send(_message: Message, report: Callable[[Answer], None]) -> Answer:
+        report(Answer(outcome=Outcome.PARTLY))
         raise OSError("the second recipient")
 
     message = apprise("json://x.example")
     assert child._sent(send, message, answers.append) == answers[0] == Answer(outcome=Outcome.PARTLY)
 
 
-async def test_who_was_told_before_the_process_was_killed_is_not_soon_told_again(listener: Listener) -> None:
+async def test_a_receiver_that_got_a_page_before_the_process_was_killed_does_not_get_it_again_soon(
+    listener: Listener,
+) -> None:
     """One recipient of four has the page, the second one hangs; the message after it is not sent at all."""
     place = f"127.0.0.1:{listener.port}"
     listener.hangs_after = 1

@@ -94,7 +94,7 @@ def accepted(body: dict[str, Any], place: Place, text: str) -> dict[str, Any] | 
         return changed if in_affinity or SCHEMA.is_valid(values_of(spec)) else None
     assert all(isinstance(violation, Violation) for violation in spec)
     field = place.field
-    # One list or map above is near enough: a name that is there twice is said of the list.
+    # One list or map above is near enough: a name that is there twice is reported for the list.
     near = field.rpartition("[")[0] or field.rpartition(".")[0]
     assert any(near in str(violation) for violation in spec), (field, spec)
     return None

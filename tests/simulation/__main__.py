@@ -18,7 +18,7 @@ from simulation.playing import Failure, play
 from simulation.shrinking import shrink
 
 CHUNK = 250
-TELLS_EVERY = 10.0
+REPORTS_EVERY = 10.0
 """Seconds between two lines that say how far it is."""
 PROCESSES = 2
 SHOWN = 3
@@ -51,7 +51,7 @@ def explained(history: History, failure: Failure) -> str:
 def _all(first: int, count: int) -> tuple[Coverage, dict[int, Failure]]:
     """Play `count` histories on all processes; say what breaks at once, and now and then how far that is."""
     coverage, failures, done = Coverage(), dict[int, Failure](), 0
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     with ProcessPoolExecutor(PROCESSES) as pool:
         playing = {pool.submit(campaign, chunk): len(chunk) for chunk in chunks}
@@ -62,10 +62,10 @@ def _all(first: int, count: int) -> tuple[Coverage, dict[int, Failure]]:
             for seed, failure in broken.items():
                 print(f"seed {seed} broke: {failure.why}", flush=True)
             done += playing[future]
-            if time.monotonic() - told >= TELLS_EVERY:
-                told = time.monotonic()
-                rate = done / (told - began)
-                print(f"{done:>7} of {count} histories, {rate:.0f} a second, {len(failures)} broke", flush=True)
+            if time.monotonic() - reported >= REPORTS_EVERY:
+                reported = time.monotonic()
+                rate = done / (reported - began)
+                print(f"{done:>7} of {count} histories, {rate:.0f} per second, {len(failures)} broke", flush=True)
     return coverage, failures
 
 

@@ -73,7 +73,7 @@ class Counting:
         return None
 
     def concludes(self, name: str, check: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a check that returns a richer context, or whatever else lets others go on, or an outcome."""
+        """Return a check that returns a richer context, or a value after which the next check runs, or an outcome."""
 
         def counting(context: Any, *more: Any) -> Any:
             found = check(context, *more)

@@ -119,14 +119,14 @@ class Drain(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeletePod(Event):
-    """Somebody deletes the newest driver's pod."""
+    """A user deletes the newest driver's pod."""
 
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob(Event):
-    """Somebody deletes the newest Job."""
+    """A user deletes the newest Job."""
 
     cascade: Literal["foreground", "background", "orphan"] = "foreground"
 
@@ -154,7 +154,7 @@ class StuckPurges(Event):
 
 @dataclass(frozen=True, slots=True)
 class DamageCluster(Event):
-    """Somebody deletes or changes an object of the Spark cluster."""
+    """A user deletes or changes an object of the Spark cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class GrowTopic(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecreateTopic(Event):
-    """Somebody deletes the topic and creates it again."""
+    """A user deletes the topic and creates it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Unseen(Event):
 
 @dataclass(frozen=True, slots=True)
 class Blindness(Event):
-    """Every operator, and nobody else, gets no answer from Kafka or Cassandra; `hangs`: the newest driver hangs.
+    """Only the operators get no answer from Kafka or Cassandra; `hangs`: the newest driver hangs.
 
     It lasts beyond the time in which other events happen.
     """
@@ -282,7 +282,7 @@ class Interrupt(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoseRevisions(Event):
-    """Somebody deletes every ControllerRevision of the pipeline."""
+    """A user deletes every ControllerRevision of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)

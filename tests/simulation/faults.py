@@ -30,7 +30,7 @@ CODE: Final = "ConfigMap/code"
 TOPIC: Final = "orders"
 _FLAGS: Final = frozenset({"kafka_down", "cassandra_down", "purge_hangs"})
 LOOKS: Final = 2.0
-"""Seconds between two looks of a person at a status, and between two deletions of retention."""
+"""Seconds between two looks of a user at a status, and between two deletions of retention."""
 AFTER_HOSTILE: Final = 10
 """Records that come after one that fails: without another one to compare, the code may be the cause."""
 MOST_PARTITIONS: Final = 4
@@ -40,7 +40,7 @@ UPGRADE: Final = {"maxAttempts": 2, "stableAfter": {"commits": 1, "window": "5s"
 
 @dataclass(slots=True)
 class Faults:
-    """Applies events. `over` holds what ends by itself: when, and how."""
+    """Applies events. `over` has the effects that end after a time: when, and how."""
 
     world: SimulatedWorld
     operators: list[Operator]
@@ -80,9 +80,9 @@ class Faults:
                 zombie.end(world.now, 137)
 
     def confirm_death(self) -> None:
-        """Do what the pipeline asks a person for: see that nothing of the run lives, and say so.
+        """Do what the pipeline asks its user for: see that nothing of the run lives, and say so.
 
-        Nobody does that where the operator has the proof itself: then it has to find it.
+        Where the operator has the proof itself, it has to find it alone.
         """
         pipeline = self.world.pipeline(KEY)
         run = pipeline.status.run if pipeline is not None else None

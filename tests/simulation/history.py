@@ -51,7 +51,7 @@ class Setup:
     sets_aside: bool = False
     """With onPoison.action: deadLetter."""
     waits: bool = False
-    """With onUnprovenDeath: wait; in the end a person confirms the deaths that nothing proves."""
+    """With onUnprovenDeath: wait; in the end a user confirms the deaths that nothing proves."""
 
 
 Maker: TypeAlias = Callable[[random.Random, Setup, float], e.Event]

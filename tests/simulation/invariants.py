@@ -198,7 +198,7 @@ class FenceRows:
     def _rewind(self, before: FenceRow, row: FenceRow) -> None:
         """Look at offsets that are set. Who keeps the output wants the rows to be written again, by any code."""
         asked = [each for each in self.targets if each.fits(before, row, self.begins)]
-        require(row.offsets == before.offsets or asked, f"nobody asked for offsets {row.offsets} of {before.offsets}")
+        require(row.offsets == before.offsets or asked, f"offsets {row.offsets} of {before.offsets} were not asked for")
         self.opened.clear()
         starts = {**row.growth_barrier, **row.offsets}
         moved = {key: starts.get(key, 0) for key, at in before.offsets.items() if row.offsets.get(key) != at}
@@ -222,7 +222,7 @@ class FenceRows:
         """Look at topics that a claim reads from a start: all partitions that they have are equally old then."""
         for topic in topics:
             is_accepted = any(topic in loss.topics for loss, _ in self._accepted(before))
-            require(topic not in before.topic_ids or is_accepted, f"nobody accepted that topic {topic} was recreated")
+            require(topic not in before.topic_ids or is_accepted, f"topic {topic} was recreated, which is not accepted")
             self.output.grown.pop(row.topic_ids[topic], None)
             for key in [key for key in self.opened if split_offset_key(key)[0] == topic]:
                 del self.opened[key]
@@ -235,7 +235,7 @@ class FenceRows:
                 self.output.met["claim under an open acceptance"] += 1
 
     def _accepted(self, row: FenceRow) -> list[tuple[Loss, str]]:
-        """Return the losses of a row that a person has accepted, and how to continue."""
+        """Return the losses of a row that a user has accepted, and how to continue."""
         return [
             (report.loss, report.acceptance.choice)
             for report in self.table.losses.values()
@@ -272,7 +272,7 @@ class FenceRows:
                 require(start <= begin, f"a new partition starts after its records do: {key} at {start}, not {begin}")
 
     def report(self, report: ReportedLoss) -> None:
-        """Look at a loss that a run of the present epoch finds: Kafka has lost it, and nobody has accepted it yet."""
+        """Look at a loss that a run of the present epoch finds: Kafka has lost it, and it is not accepted yet."""
         loss, row = report.loss, self.last
         if loss.reason is not RunReason.OFFSET_OUT_OF_RANGE or row is None or report.epoch != row.epoch:
             return
@@ -361,14 +361,14 @@ class Statuses:
 
     def _rollback(self, pipeline: Pipeline, after: Status) -> None:
         """Look whether a spec is rolled back once, and to the stable one."""
-        told, stable = after.rolled_back, after.stable
-        if told is None or pipeline.status.rolled_back is not None:
+        rollback, stable = after.rolled_back, after.stable
+        if rollback is None or pipeline.status.rolled_back is not None:
             return
-        spec = (pipeline.uid, pipeline.generation, told.retry)
+        spec = (pipeline.uid, pipeline.generation, rollback.retry)
         require(spec not in self.rolled_back, f"a spec is rolled back twice: {spec}")
         self.rolled_back.add(spec)
-        require(stable is not None and stable.revision == told.revision, "a rollback to a spec that is not stable")
-        require(told.failed != told.revision, "a rollback to the spec that failed")
+        require(stable is not None and stable.revision == rollback.revision, "a rollback to a spec that is not stable")
+        require(rollback.failed != rollback.revision, "a rollback to the spec that failed")
         require(after.loss is None, "a rollback while a loss is to be accepted")
 
     def written(self, pipeline: Pipeline | None, call: str) -> None:
@@ -412,7 +412,7 @@ def _reason(status: Status) -> str:
 
 
 def _paged(pipeline: Pipeline, after: Status) -> None:
-    """Look whether what needs a person is recorded for paging in the very write that says so."""
+    """Look whether what needs an action is recorded for paging in the very write that says so."""
     stalled = next((condition.reason for condition in after.conditions if condition.type == "Stalled"), None)
     open_now = {page.reason for page in after.pages if page.resolved_at is None}
     require(len({page.reason for page in after.pages}) == len(after.pages), "two incidents of one reason")
@@ -421,7 +421,7 @@ def _paged(pipeline: Pipeline, after: Status) -> None:
 
 
 def _conditions(status: Status) -> None:
-    """Look whether the conditions have kstatus' shape and tell a person what to do."""
+    """Look whether the conditions have kstatus' shape and say what to do."""
     found = {condition.type: condition for condition in status.conditions}
     require(len(found) == len(status.conditions), "a condition is there twice")
     require(found.keys() <= TYPES, f"unknown conditions: {sorted(found.keys() - TYPES)}")

@@ -93,7 +93,7 @@ def _is_paged(pipeline: Pipeline) -> bool:
 
 
 def _needs_no_page(pipeline: Pipeline) -> bool:
-    """Return whether a person asked for what keeps the pipeline from its work."""
+    """Return whether a user asked for what keeps the pipeline from its work."""
     ready = next((c.reason for c in pipeline.status.conditions if c.type == "Ready"), "")
     is_planned = ready in PLANNED and pipeline.status.state is not State.RESTARTING
     return is_planned or ready == Reason.SUSPENDED

@@ -153,7 +153,7 @@ class Operator:
     deaths: int = 0
     chart: str = "60e6ba1d926a"
     inbox: Inbox = field(default_factory=Inbox)
-    """Of the receiver of pages, which all operators tell."""
+    """Of the receiver of pages, to which all operators send."""
     turn: Pass = field(default_factory=Pass)
     interrupts: list[e.Interrupt] = field(default_factory=list)
     stale: dict[str, datetime] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Operator:
             self.due = min(self.due, self.world.now + WAKES_IN)
 
     def thaw(self) -> None:
-        """Let nothing keep it from moving, and nobody from answering."""
+        """Let it run again, and let each dependency answer."""
         self.interrupts.clear()
         self.stale.clear()
         self.blind, self.stepped = frozenset(), 0.0

@@ -16,7 +16,7 @@ RECEIVER: Final = "operator/pagerduty/1"
 
 @dataclass(slots=True)
 class Inbox:
-    """What the receiver knows: by key, what it was told last. Nothing that it has is told it under two keys."""
+    """What the receiver knows: by key, what it got last. It gets no incident under two keys."""
 
     known: dict[str, PageState] = field(default_factory=dict)
 
@@ -25,7 +25,9 @@ class Inbox:
         self.known[page.dedup_key] = page.wanted
 
     def has_open(self, key: ObjectKey, reason: str) -> bool:
-        return any(name.endswith(f"/{key}/{reason}") and told is PageState.OPENED for name, told in self.known.items())
+        return any(
+            name.endswith(f"/{key}/{reason}") and state is PageState.OPENED for name, state in self.known.items()
+        )
 
 
 @dataclass(slots=True)
@@ -50,8 +52,8 @@ class SimulatedPager:
     def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
         del key
         self.due = tuple(pages)
-        told = {(page.reason, page.opened_at) for page in pages}
-        self.receipts = {mark: receipt for mark, receipt in self.receipts.items() if mark[:2] in told}
+        current = {(page.reason, page.opened_at) for page in pages}
+        self.receipts = {mark: receipt for mark, receipt in self.receipts.items() if mark[:2] in current}
 
     def forget(self, key: ObjectKey) -> None:
         del key

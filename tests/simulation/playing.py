@@ -24,7 +24,7 @@ from simulation.scheduling import without_event_loop
 from simulation.world import SimulatedWorld
 
 ARRIVES_IN: Final = 1200.0
-"""Seconds after the last fault within which a pipeline runs, or says what a person has to do."""
+"""Seconds after the last fault within which a pipeline runs, or says what the user has to do."""
 PASSES: Final = 400
 """Passes of one operator in that time."""
 RUNNING: Final = frozenset({State.RUNNING, State.CATCHING_UP})
@@ -76,7 +76,7 @@ class Play:
     operators: list[Operator] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
     trace: list[str] = field(default_factory=list)
-    _told: tuple[str, str] = ("", "")
+    _noted: tuple[str, str] = ("", "")
     _row_since: tuple[int, datetime] = (0, START)
     """How many changes the fence's rows have had, and since when."""
     _rewinds_since: tuple[tuple[str, ...], datetime] = ((), START)
@@ -142,7 +142,7 @@ class Play:
         for operator in self.operators:
             if operator.due <= self.world.now:
                 operator.step()
-                self._tell()
+                self._note_message()
         moments = [operator.due for operator in self.operators] + [moment for moment, _ in self.faults.over]
         until = min([end, *(moment for moment in moments if moment > self.world.now)])
         if any(operator.due <= self.world.now for operator in self.operators):
@@ -151,13 +151,13 @@ class Play:
         self.faults.settle()
         self.minutes.look(disturbed=any(operator.is_disturbed for operator in self.operators))
 
-    def _tell(self) -> None:
+    def _note_message(self) -> None:
         pipeline = self.world.pipelines.get(KEY)
         if pipeline is None:
             return
         said = (pipeline.status.state, pipeline.status.message)
-        if said != self._told:
-            self._told = said
+        if said != self._noted:
+            self._noted = said
             self.note(f"    {said[0]}: {said[1]}")
 
     # after the last fault
@@ -212,7 +212,7 @@ class Play:
         return row is not None and row.driver in {driver.uid for driver in self.world.processes if driver.alive}
 
     def _is_still(self) -> bool:
-        """Return whether nothing becomes of the last valid spec, as where it is suspended: the row stays as it is."""
+        """Return whether the last valid spec has no effect, as where it is suspended: the row stays as it is."""
         changes = len(self.world.table.history)
         if changes != self._row_since[0]:
             self._row_since = (changes, self.world.now)
@@ -228,12 +228,14 @@ class Play:
 
     def _has_caught_up(self) -> bool:
         pipeline = self.world.pipeline(KEY)
-        is_running = pipeline is not None and (pipeline.status.state in RUNNING or self._goes_on(pipeline.status))
+        is_running = pipeline is not None and (
+            pipeline.status.state in RUNNING or self._streams_last_valid_spec(pipeline.status)
+        )
         if not is_running:
             return True
         return all(self._committed().get(key, 0) >= end for key, end in self.world.ends.items())
 
-    def _goes_on(self, status: Status) -> bool:
+    def _streams_last_valid_spec(self, status: Status) -> bool:
         """Return whether the last valid spec streams while the pipeline is stalled for an invalid one."""
         return status.state is State.STALLED and self._is_driven()
 
@@ -301,9 +303,7 @@ class Play:
         require(len(self.world.table.history) == rows, "not quiet: the fence row changes")
         pipeline = self.world.pipeline(KEY)
         for page in pipeline.status.pages if pipeline is not None else ():
-            require(
-                page.resolved_at is not None or self.inbox.has_open(KEY, page.reason), f"nobody knows: {page.reason}"
-            )
+            require(page.resolved_at is not None or self.inbox.has_open(KEY, page.reason), f"not sent: {page.reason}")
 
 
 def play(history: History, coverage: Coverage | None = None) -> Failure | None:

@@ -81,7 +81,7 @@ def quick_copies() -> list[tuple[object, str, object]]:
 
 
 def quick_replace(value: T, /, **changes: Any) -> T:
-    """Return what `dataclasses.replace` returns. Raises TypeError for what is no field."""
+    """Return what `dataclasses.replace` returns. Raises TypeError for a name without a field."""
     copier = _copier(cast("Hashable", type(value)))
     made: T = copier(value, changes) if copier is not None else dataclasses.replace(value, **changes)  # type: ignore[type-var]
     return made

@@ -62,7 +62,7 @@ def test_a_drained_master_is_one_move_to_a_new_cluster(workers: bool, volume: bo
         playing.end()
 
 
-def test_a_page_that_is_due_after_ten_minutes_is_no_restlessness() -> None:
+def test_a_page_that_is_due_after_ten_minutes_is_not_a_restless_status() -> None:
     """A long batch (seed 1001938), or a rewind (1066), moves the page for a missing topic into the quiet time."""
     slow = (events.LoseTopic(2.1, missing=True), events.SlowBatches(38.2, seconds=180.0, lasts=20.0))
     assert play(History(1001938, history.Setup(rate=100.0, operators=2, driver_skew=-30.0), slow)) is None
@@ -71,7 +71,7 @@ def test_a_page_that_is_due_after_ten_minutes_is_no_restlessness() -> None:
     assert play(History(1066, history.Setup(), back)) is None
 
 
-def test_a_loop_of_restarts_that_is_over_is_no_restlessness() -> None:
+def test_a_loop_of_restarts_that_is_over_is_not_a_restless_status() -> None:
     """Minutes in which the operators are blind move its end into the quiet time (seed 3741)."""
     happens = (
         events.DeleteJob(15.3),
@@ -84,7 +84,7 @@ def test_a_loop_of_restarts_that_is_over_is_no_restlessness() -> None:
     assert play(History(3741, setup, happens)) is None
 
 
-def test_an_incident_of_an_event_that_ends_is_no_restlessness() -> None:
+def test_an_incident_of_an_event_that_ends_is_not_a_restless_status() -> None:
     """Half an hour after another Event of MixedOutput its incident resolves, in the quiet time (seed 1585)."""
     setup = history.Setup(operators=2, operator_skew=-20.0, max_attempts=4, batch_takes=3.0, stops_soon=True)
     happens = (
@@ -98,7 +98,7 @@ def test_an_incident_of_an_event_that_ends_is_no_restlessness() -> None:
     assert play(History(1585, setup, happens)) is None
 
 
-def test_a_scheduled_snapshot_is_no_restlessness() -> None:
+def test_a_scheduled_snapshot_is_not_a_restless_status() -> None:
     """An hour of catching up moves it into the quiet time (seed 56087)."""
     slow = (events.TooLargeBatches(1.6, lasts=20.0), events.SlowBatches(56.0, seconds=180.0, lasts=1.0))
     assert play(History(56087, history.Setup(rate=100.0), slow)) is None

@@ -85,7 +85,7 @@ def death_needs_no_proof(patch: Patch) -> None:
 
 
 def commits_are_unconditional(patch: Patch) -> None:
-    """Let a driver commit whatever became of the row."""
+    """Let a driver commit whatever happened to the row."""
     change = Fence._change
 
     def forced(self: Any, before: Any, after: Any) -> Any:
@@ -146,7 +146,7 @@ def transition_times_move(patch: Patch) -> None:
 
 
 def stalled_pipelines_loop(patch: Patch) -> None:
-    """Take the fence over while a person is waited for."""
+    """Take the fence over while the pipeline waits for its user."""
     rule = restart.failure_needs_a_person
 
     def looping(context: RunContext) -> Any:
@@ -156,7 +156,7 @@ def stalled_pipelines_loop(patch: Patch) -> None:
     patch.setattr(decide, "RULES", tuple(looping if kept is rule else kept for kept in decide.RULES))
 
 
-def stalled_pages_nobody(monkeypatch: Patch) -> None:
+def stalled_sends_no_page(monkeypatch: Patch) -> None:
     monkeypatch.setattr(incidents, "PAGED", frozenset())
 
 
@@ -217,9 +217,9 @@ MUTATIONS = {
         Mutation(zombies_write_later, ("the clock goes back",)),
         Mutation(acts_before_it_records, ("starts before it is recorded",)),
         Mutation(retries_at_once, ("a hot loop",)),
-        Mutation(stalled_pages_nobody, ("without a page",)),
+        Mutation(stalled_sends_no_page, ("without a page",)),
         Mutation(incidents_end_at_once, ("is over after",)),
-        Mutation(pages_are_not_sent, ("nobody knows",)),
+        Mutation(pages_are_not_sent, ("not sent",)),
         Mutation(transition_times_move, ("Ready did not change",)),
         Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),
         Mutation(mixed_output_is_not_recorded, ("rows of two codes without a record",)),
@@ -262,21 +262,21 @@ def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(
     assert "still lives" in failure.why
 
 
-def test_a_rewind_does_not_wait_for_a_job_that_nobody_deletes() -> None:
+def test_a_rewind_does_not_wait_for_a_job_that_is_not_deleted() -> None:
     """Found in seed 40214, from which this history is shrunk."""
     stale = events.Stale(1.0, fact="runs", seconds=90.0)
     history = History(40214, Setup(rate=0.0), (stale, events.Rewind(40.0, delete_output=True), events.StartTwin(43.0)))
     assert play(history) is None
 
 
-def test_a_rewind_waits_for_no_driver_of_an_epoch_that_nobody_claimed() -> None:
+def test_a_rewind_waits_for_no_driver_of_an_epoch_without_a_claim() -> None:
     """Found in seed 23458, from which this history is shrunk."""
     upgrade = events.BreakImage(17.0, lasts=1.0, upgrades=True)
     history = History(23458, Setup(), (upgrade, events.Rewind(19.0, delete_output=True), events.DeleteJob(22.0)))
     assert play(history) is None
 
 
-def test_a_rewind_without_proof_of_a_drivers_end_asks_a_person() -> None:
+def test_a_rewind_without_proof_of_a_drivers_end_asks_its_user() -> None:
     """Found in seed 7023, from which this history is shrunk: the Job is deleted before its pod is seen."""
     happens = (
         events.Rewind(10.0, delete_output=True),
@@ -467,7 +467,7 @@ def forgets_acceptances(patch: Patch) -> None:
 
 
 def skips_what_was_accepted_for_later(patch: Patch) -> None:
-    """Skip up to where a person accepts what retention may delete."""
+    """Skip up to where a user accepts what retention may delete."""
     usual = lost_ranges._opened
 
     def further(found: Any, report: Any, log: Any) -> Any:
