@@ -79,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
             failed += 1
             console.line(f"{name}: not measured: {type(error).__name__}: {error}")
             continue
-        result.tell(console)
+        result.show(console)
         console.line(f"{name}: {result.save(options.into)}, {time.monotonic() - begun:.0f} s")
     return 1 if failed else 0
 

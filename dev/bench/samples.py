@@ -58,7 +58,7 @@ class Result:
     conditions: Mapping[str, str | int | float] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
-    def tell(self, console: Console) -> None:
+    def show(self, console: Console) -> None:
         """Print the table."""
         console.plain()
         console.plain(

@@ -46,7 +46,7 @@ def perform(plan: Plan, console: Console, *, keep: bool) -> int:
             console.line(f"FAILED: {error}")
             console.plain(f"everything is left as it is: kubectl -n {scene.kubectl.namespace} get all,spl")
             return 1
-        tell(outcome, console)
+        print_outcome(outcome, console)
         if keep:
             console.line(f"left running: kubectl -n {scene.kubectl.namespace} get spl {scene.name}")
         else:
@@ -55,7 +55,7 @@ def perform(plan: Plan, console: Console, *, keep: bool) -> int:
     return 0 if outcome.ok else 1
 
 
-def tell(outcome: Outcome, console: Console) -> None:
+def print_outcome(outcome: Outcome, console: Console) -> None:
     """The result."""
     console.plain()
     for line in outcome.report.lines():

@@ -75,7 +75,9 @@ def rate(text: str) -> float | None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="flights", description="Real flights for the testbed, and what became of them.")
+    top = argparse.ArgumentParser(
+        prog="flights", description="Real flights for the testbed, and the ledger of what was produced."
+    )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     loading = commands.add_parser("load", help="produce events to a topic")

@@ -73,7 +73,7 @@ MEMORY: Final = Board(
 HIGHEST: Final = 3000
 """Pixels; what is white below the last panel is cut off."""
 COLOURS: Final = 64
-"""Of a picture: lines and text need no more, and each of these files is in the repository for ever."""
+"""Of a picture: lines and text need no more, and each of these files is in the repository forever."""
 MARGIN: Final = 12
 QUIET: Final = 40.0
 """Seconds of the story in which only load comes."""

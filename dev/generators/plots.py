@@ -22,7 +22,7 @@ COLOURS: Final = {
     "cassandra": "#228833",
     "kafka": "#CCBB44",
 }
-"""Paul Tol's bright scheme, which colour-blind readers can tell apart."""
+"""Paul Tol's bright scheme, which colour-blind readers can distinguish."""
 OURS: Final = "#4477AA"
 THEIRS: Final = "#EE6677"
 LINES: Final = ("#4477AA", "#EE6677", "#228833", "#CCBB44")

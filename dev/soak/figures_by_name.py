@@ -40,7 +40,7 @@ class Trends:
         """Return the values, for the file."""
         return [Sample(trend.name, trend.unit, trend.values) for trend in self.table()]
 
-    def tell(self, console: Console, more: Iterable[Trend] = ()) -> None:
+    def show(self, console: Console, more: Iterable[Trend] = ()) -> None:
         """Print the table, with `more` trends at its end."""
         heading = ("", "n", "first tenth", "last tenth", "max", "slope per hour", "unit")
         console.table(heading, (trend.cells() for trend in (*self.table(), *more)))

@@ -55,7 +55,7 @@ def run(console: Console, *, gigabytes: float) -> Result:
             notes.append(_reconciled(scene, variant, count))
         finally:
             growth.clear(scene, variant)
-    trends.tell(console, heaps)
+    trends.show(console, heaps)
     return Result(
         "soak-large-records",
         [

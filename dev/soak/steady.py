@@ -41,7 +41,7 @@ def run(console: Console, *, hours: float) -> Result:
             hours = min(hours, elapsed / 3600)
             after = scene.fence()
     versions = after.version - before.version if before is not None and after is not None else 0
-    trends.tell(console)
+    trends.show(console)
     return Result(
         "soak",
         trends.samples(),

@@ -108,8 +108,8 @@ class Forwards(Protocol):
 class Cluster(Protocol):
     """The Kubernetes API server. Raises CliError."""
 
-    def forwards(self, namespace: str, tell: Callable[[str], None]) -> AbstractContextManager[Forwards]:
-        """Return the ways of a block; short names are those of the namespace. `tell` gets what is forwarded."""
+    def forwards(self, namespace: str, notify: Callable[[str], None]) -> AbstractContextManager[Forwards]:
+        """Return the ways of a block; short names are those of the namespace. `notify` gets what is forwarded."""
         ...
 
     def find(self, name: str, namespace: str | None) -> Found:

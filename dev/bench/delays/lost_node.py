@@ -32,7 +32,7 @@ NAME: Final = "lost-node"
 PIPELINE: Final = "lost"
 ROUNDS: Final = 2
 RATE: Final = 60.0
-"""Rows a second that keep coming, so that there is always something to commit."""
+"""Rows per second that keep coming, so that there is always something to commit."""
 LOST: Final = next(node for node in WORKERS if node != DATA_NODE)
 EVERYTHING: Final = {"driver": LOST, "master": LOST, "worker": LOST}
 DRIVER: Final = {"driver": LOST, "master": DATA_NODE, "worker": DATA_NODE}

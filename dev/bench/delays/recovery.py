@@ -28,7 +28,7 @@ from testbed.environment import load
 KILLS: Final = 20
 ROUNDS: Final = 2
 RATE: Final = 500.0
-"""Rows a second that keep coming, so that there is always something to commit."""
+"""Rows per second that keep coming, so that there is always something to commit."""
 STEADY_SECONDS: Final = 5.0
 """Time of undisturbed commits between two kills: the restart budget counts them, and its backoff starts over."""
 

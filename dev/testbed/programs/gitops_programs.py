@@ -17,7 +17,7 @@ from testbed.programs.go_programs import Program, module_folder
 from testbed.steps import StepError
 
 _LAST: Final = 19
-"""These builds give way to all that the cluster needs."""
+"""These builds run at a lower priority than all that the cluster needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,7 @@ class DataLoss(DriverError):
 
     code = ExitCode.DATA_LOSS
     default_reason = Reason.DATA_LOSS
-    default_remedy = (
-        "Restore the topic; else docs/runbooks/FencepostPipelineNotReady.md has the way on without what is lost."
-    )
+    default_remedy = "Restore the topic, or see docs/runbooks/DataLoss.md to continue without the lost records."
 
     def __init__(
         self, message: str, *, reason: Reason | None = None, remedy: str | None = None, loss: Loss | None = None
@@ -92,7 +90,7 @@ class PoisonRecord(DriverError):
 
     code = ExitCode.POISON_RECORD
     default_reason = Reason.POISON_RECORD
-    default_remedy = "Make the transform drop or mend such records."
+    default_remedy = "Make the transform drop or fix such records."
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from testbed.environment import Environment
 pytestmark = pytest.mark.integration
 
 QUOTAS = Resource(prefix="/api/v1", plural="resourcequotas")
-VERDICT = Verdict(exit_code=51, reason=Reason.BAD_SPEC, message="no such module", remedy="mend it", epoch=3)
+VERDICT = Verdict(exit_code=51, reason=Reason.BAD_SPEC, message="no such module", remedy="fix it", epoch=3)
 
 
 @pytest.fixture

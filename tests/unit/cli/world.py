@@ -205,9 +205,9 @@ class World:
         )
 
     @contextmanager
-    def forwards(self, namespace: str, tell: Callable[[str], None]) -> Iterator[World]:
+    def forwards(self, namespace: str, notify: Callable[[str], None]) -> Iterator[World]:
         assert namespace == "shop"
-        assert callable(tell)
+        assert callable(notify)
         yield self
 
     def dial(self, place: str, option: str) -> Dial:

@@ -20,7 +20,7 @@ def test_a_result_is_printed_and_kept(tmp_path: Path) -> None:
     result = Result("commit", [Sample("a", "ms", [1.0, 20.0, 3000.0]), Sample("b", "ms", [])], {"nodes": 1}, ["note"])
     stream = io.StringIO()
 
-    result.tell(Console(stream))
+    result.show(Console(stream))
     kept = json.loads(result.save(tmp_path).read_text())
 
     lines = stream.getvalue().splitlines()

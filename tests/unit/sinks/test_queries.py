@@ -80,7 +80,7 @@ def test_a_statement_is_prepared_once_whatever_the_partition_and_the_time() -> N
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_short_outage_is_outlived(failure: Exception, times: int) -> None:
     session = Cassandra([failure] * times)
-    session.queries().tell("DELETE")
+    session.queries().execute("DELETE")
     assert [text for text, _ in session.asked] == ["DELETE"] * len(session.asked)
     assert not session.failures
 
@@ -106,7 +106,7 @@ def test_a_short_outage_between_two_pages_repeats_one_page() -> None:
 def test_a_long_outage_ends_the_run_as_one(failure: Exception, reason: Reason, words: str) -> None:
     session = Cassandra([failure] * 1_000)
     with pytest.raises(DependencyDown) as caught:
-        session.queries().tell("DELETE")
+        session.queries().execute("DELETE")
     assert (caught.value.code, caught.value.reason) == (ExitCode.DEPENDENCY_DOWN, reason)
     assert words in caught.value.remedy
     assert 20 < session.time <= 30
@@ -116,5 +116,5 @@ def test_a_long_outage_ends_the_run_as_one(failure: Exception, reason: Reason, w
 def test_a_request_that_is_wrong_is_not_repeated(text: str) -> None:
     session = Cassandra([refused(text)])
     with pytest.raises(BadSpec, match=re.escape(text)):
-        session.queries().tell("DELETE")
+        session.queries().execute("DELETE")
     assert not session.time

@@ -229,9 +229,9 @@ def retry(
                     retries.send(wanted, producer)
         except CliError:
             if retries.done:
-                retries.tell(len(found.letters) - len(wanted), dry_run=dry_run)
+                retries.print_results(len(found.letters) - len(wanted), dry_run=dry_run)
             raise
-    retries.tell(len(found.letters) - len(wanted), dry_run=dry_run)
+    retries.print_results(len(found.letters) - len(wanted), dry_run=dry_run)
     if any(outcome.why for outcome in retries.done):
         raise typer.Exit(ExitCode.FOUND)
 
@@ -267,7 +267,7 @@ class _Retries:
         self.store.mark_retried(letter, by=self.who, at=datetime.now(UTC), to=place)
         return _Outcome(letter, to=place)
 
-    def tell(self, retried_before: int, *, dry_run: bool) -> None:
+    def print_results(self, retried_before: int, *, dry_run: bool) -> None:
         """Print the result of each."""
         if self.target.is_json:
             print_json(

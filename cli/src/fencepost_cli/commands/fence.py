@@ -132,7 +132,7 @@ def verify(
             topics=spec.source.topics,
             exact=exact,
             most_rows=max_rows,
-            tell=progress.tell,
+            show_progress=progress.show,
         )
     if target.is_json:
         print_json(_verification_json(result))

@@ -149,7 +149,7 @@ class _Progress:
     doing: str
     status: Any
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show how far it is."""
         if self.status is not None:
             self.status.update(Text(single_line(f"{self.doing}: {text}", limit=200)))

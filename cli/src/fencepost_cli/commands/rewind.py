@@ -170,7 +170,7 @@ def _follow(target: Target, made: ObjectKey, timeout: int) -> RewindStatus:
                     f"rewind {made} is not over within {timeout} s: {status.phase}, {status.message or 'no word yet'}",
                     remedy=f"it continues: `kubectl get rw -n {made.namespace} {made.name} -w`; delete it to cancel",
                 )
-            progress.tell(f"{status.phase} {status.message}")
+            progress.show(f"{status.phase} {status.message}")
             time.sleep(POLL)
 
 

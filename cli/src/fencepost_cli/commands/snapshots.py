@@ -137,7 +137,7 @@ def _wait(cluster: Cluster, key: ObjectKey, name: str, timeout: int) -> Snapshot
                     remedy=f"it is still due; a pipeline that has committed nothing has nothing to copy:"
                     f" `kubectl describe spl -n {key.namespace} {key.name}`",
                 )
-            progress.tell(known.message or "not yet")
+            progress.show(known.message or "not yet")
             time.sleep(POLL)
 
 

@@ -53,22 +53,22 @@ def verify(
     topics: tuple[str, ...],
     exact: bool,
     most_rows: int,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> Verification:
-    """Read the row, its history, the sinks, and the row again. `tell` is called with the progress. Raises CliError.
+    """Read the row, its history, the sinks, and the row again. Raises CliError.
 
     A table of more than `most_rows` rows is not compared.
     """
     before, accepted = read_row(), store.accepted()
     story = _Story(accepted)
     history = check_in_order(
-        story.observed(up_to(in_order(pipeline, store.changes), before), before, tell),
+        story.observed(up_to(in_order(pipeline, store.changes), before), before, show_progress),
         counts_records=False,
         accepted=accepted,
     )
     if story.differs:
         history = _with(history, story.differs)
-    reader = _Reader(store, topics, before, read_row, most_rows, tell)
+    reader = _Reader(store, topics, before, read_row, most_rows, show_progress)
     found = tuple(reader.report(sink, story.starts, accepted) for sink in sinks)
     return Verification(
         row=before,
@@ -92,7 +92,9 @@ class _Story:
         self.starts: dict[str, int] = {}
         self.differs: str | None = None
 
-    def observed(self, rows: Iterator[FenceRow], current: FenceRow, tell: Callable[[str], None]) -> Iterator[FenceRow]:
+    def observed(
+        self, rows: Iterator[FenceRow], current: FenceRow, show_progress: Callable[[str], None]
+    ) -> Iterator[FenceRow]:
         """Yield the changes, and record what the checks need to know about them."""
         last: FenceRow | None = None
         for count, row in enumerate(rows):
@@ -106,7 +108,7 @@ class _Story:
             if row.version == current.version and not row.is_held_as(current):
                 self.differs = f"version {row.version}: the fence row is not what the history recorded"
             if count % REPORT_EVERY == 0:
-                tell(f"{count:,} changes")
+                show_progress(f"{count:,} changes")
             yield row
 
     def _begun_again(self, last: FenceRow, row: FenceRow) -> dict[str, int]:
@@ -130,7 +132,7 @@ class _Reader:
     before: FenceRow
     read_row: Callable[[], FenceRow]
     most_rows: int
-    tell: Callable[[str], None]
+    show_progress: Callable[[str], None]
 
     def report(self, sink: CassandraSink, starts: Mapping[str, int], accepted: Sequence[AcceptedLoss]) -> SinkReport:
         """Return what one sink came to. Raises CliError."""
@@ -151,7 +153,7 @@ class _Reader:
             if count == self.most_rows:
                 raise TooWide(f"it has more than {count:,} rows; --max-rows reads more")
             if count % REPORT_EVERY == 0:
-                self.tell(f"{count:,} rows of {table}")
+                self.show_progress(f"{count:,} rows of {table}")
             yield position
 
 

@@ -60,13 +60,13 @@ class KubeconfigCluster:
         rights = "get the pipeline, its run's ConfigMap and its Secrets"
         return await self._ask(configuration, key, lambda api: _read(api, key), rights)
 
-    def forwards(self, namespace: str, tell: Callable[[str], None]) -> PortForwards:
+    def forwards(self, namespace: str, notify: Callable[[str], None]) -> PortForwards:
         """Return the ways into the cluster for a `with` block."""
 
         async def configuration() -> Configuration:
             return (await self._configuration())[0]
 
-        return PortForwards(configuration, namespace, tell)
+        return PortForwards(configuration, namespace, notify)
 
     def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
         """Set an annotation of a pipeline. Raises CliError."""

@@ -39,11 +39,11 @@ _FORBIDDEN: Final = 403
 
 @dataclass(slots=True)
 class PortForwards:
-    """Implements the Forwards port, for a `with` block. `tell` gets messages beside the command's output."""
+    """Implements the Forwards port, for a `with` block. `notify` gets messages beside the command's output."""
 
     configuration: Callable[[], Awaitable[Configuration]]
     namespace: str
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _thread: Thread | None = None
     _api: _Api | None = None
@@ -97,7 +97,7 @@ class PortForwards:
             await socket.close()
             server = await asyncio.start_server(lambda r, w: self._serve(way, r, w), _LOCAL, 0)
             self._servers[host, port] = server
-            self.tell(f"{host}:{port} is reached through the API server, in pod {way.place.namespace}/{backend.pod}")
+            self.notify(f"{host}:{port} is reached through the API server, in pod {way.place.namespace}/{backend.pod}")
             return _port_of(server)
 
     async def _way(self, api: _Api, host: str, port: int) -> _Way:
@@ -130,7 +130,7 @@ class PortForwards:
             if failed is not None:
                 raise failed
         except (_NotForwarded, aiohttp.ClientError, OSError) as error:
-            self.tell(f"a connection to {way.place}, port {way.port}, ended: {error}")
+            self.notify(f"a connection to {way.place}, port {way.port}, ended: {error}")
         except asyncio.CancelledError:
             return  # the command ends; asyncio's streams log a cancelled task of theirs as an error
         finally:

@@ -19,7 +19,7 @@ from fencepost.fence import Fence, FenceRow, Starting
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds between two looks at a log that does not tell yet where to start."""
+"""Seconds between two reads of a log that does not show yet where to start."""
 
 
 class Claiming:

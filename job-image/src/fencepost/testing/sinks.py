@@ -44,7 +44,7 @@ class Subject:
     """
 
     open: Callable[[], Sink]
-    """Opens the sink anew, as each driver does."""
+    """Opens the sink, as each driver does."""
     rows: pa.RecordBatch
     changed: pa.RecordBatch
     read: Callable[[], Iterable[Mapping[str, Any]]]

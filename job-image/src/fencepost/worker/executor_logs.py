@@ -20,7 +20,7 @@ STREAMS: Final = ("stderr", "stdout")
 MOST: Final = 1 << 20
 """Bytes of one file at one look: the others get their turn."""
 PATIENCE: Final = 8
-"""Looks after which a line counts as complete without its end."""
+"""Reads after which a line counts as complete without its end."""
 
 
 @dataclass(slots=True)

@@ -329,6 +329,6 @@ def await_agreement(session: Session) -> None:
         if len(seen) <= 1:
             return
         if time.monotonic() > end:
-            log.warning("the Cassandra nodes have %d schemas after %.0f s; going on", len(seen), AGREEMENT_LIMIT)
+            log.warning("the Cassandra nodes have %d schemas after %.0f s; continuing", len(seen), AGREEMENT_LIMIT)
             return
         time.sleep(AGREEMENT_PAUSE)

@@ -60,7 +60,7 @@ class MarkTable:
 
     def write(self, key: str, mark: Mark) -> None:
         """Store a mark with a time to live."""
-        self.queries.tell(
+        self.queries.execute(
             f'INSERT INTO {self._name} (pipeline, topic, "partition", bucket, "offset", key, retention)'  # noqa: S608
             " VALUES (?, ?, ?, ?, ?, 0x, ?) USING TTL ? AND TIMESTAMP ?",
             [*self._place(key), mark.offset, mark.retention, mark.retention, mark.written],
@@ -68,7 +68,7 @@ class MarkTable:
 
     def remove(self, key: str, *, at: int) -> None:
         """Delete all marks of 'topic/partition' up to a write timestamp (µs)."""
-        self.queries.tell(f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {_PLACE}", [at, *self._place(key)])  # noqa: S608
+        self.queries.execute(f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {_PLACE}", [at, *self._place(key)])  # noqa: S608
 
     @property
     def _name(self) -> str:

@@ -49,8 +49,8 @@ class Queries:
             if state is None:
                 return
 
-    def tell(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Change something."""
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Execute a statement that returns no rows."""
         for _ in self.ask(statement, values):
             pass
 

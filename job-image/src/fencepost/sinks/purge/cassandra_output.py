@@ -79,7 +79,7 @@ class PurgeableTable:
     def delete(self, part: Slice, timestamp: int) -> None:
         """Delete the rows that were written at this timestamp, in µs, or before. Raises DependencyDown, BadSpec."""
         where, values = self._where(part)
-        self.queries.tell(f"DELETE FROM {self._table} USING TIMESTAMP {timestamp:d} WHERE {where}", values)  # noqa: S608
+        self.queries.execute(f"DELETE FROM {self._table} USING TIMESTAMP {timestamp:d} WHERE {where}", values)  # noqa: S608
 
     @property
     def _table(self) -> str:

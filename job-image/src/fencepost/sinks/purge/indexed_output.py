@@ -103,7 +103,7 @@ class IndexedTable:
         return sum(1 for answer in self.queries.many(statement, self._split(keys)) for _ in answer)
 
     def _forget(self, part: Slice, timestamp: int) -> None:
-        self.queries.tell(
+        self.queries.execute(
             f"DELETE FROM {self._index} USING TIMESTAMP {timestamp:d} WHERE {_PLACE}",  # noqa: S608
             [self.pipeline, part.topic, part.partition, part.bucket, part.start, part.until],
         )
