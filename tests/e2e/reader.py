@@ -1,4 +1,4 @@
-"""A reader of the runbooks: runs their commands as they are printed, in the shell of a person on call."""
+"""A reader of the runbooks: runs their commands as they are printed, in the shell of an engineer on call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Somebody with the testbed's kubeconfig; `values` stand in for the words in capitals."""
+    """A user with the testbed's kubeconfig; `values` stand in for the words in capitals."""
 
     environment: Environment
     values: Mapping[str, str]

@@ -85,7 +85,7 @@ class Stream:
     kills: int = 0
     """Drivers ended by force; each may have left one change out of fence_changes, which is written without waiting."""
     lost: list[AcceptedLoss] = field(default_factory=list)
-    """What Kafka lost before it was read, and a person accepted: exactly its rows are not there."""
+    """What Kafka lost before it was read, and a user accepted: exactly its rows are not there."""
 
     @property
     def key(self) -> str:
@@ -106,7 +106,7 @@ class Stream:
         return self.pipeline.kubectl.get(KIND, self.pipeline.name) is not None
 
     def fence(self) -> FenceRow | None:
-        """Return the fence row, read at SERIAL; None when there is none, or it was released."""
+        """Return the fence row, read at SERIAL; None when it does not exist, or was released."""
         with cassandra(self.place) as opened:
             return read_row(Fence(CassandraFenceTable.over(opened, self.place.fences), self.key))
 
@@ -192,7 +192,7 @@ class Starts:
                 found.setdefault(involved["name"], []).extend([involved["uid"]] * int(event.get("count") or 1))
         return found
 
-    def check_one_an_epoch(self, epochs: range) -> None:
+    def check_one_per_epoch(self, epochs: range) -> None:
         """Assert that each of these epochs had one Job with one pod, and no other epoch had any."""
         made = self.by_job()
         assert {name: len(uids) for name, uids in made.items()} == {

@@ -46,11 +46,11 @@ def test_executors_that_crash_in_a_loop_evict_no_worker(applied: Applied, kubect
         (worker,) = pods(stream, "worker")
         size = SIZE.format(uid=worker["metadata"]["uid"])
         measured: list[int] = []
-        told: list[float] = []
+        reported: list[float] = []
 
         def crashed() -> bool:
             found = scrape(kubectl, worker, "metrics", "/metrics")
-            told.append(found.get("fencepost_worker_scratch_bytes", 0.0))
+            reported.append(found.get("fencepost_worker_scratch_bytes", 0.0))
             measured.append(int(nodes.run(worker["spec"]["nodeName"], "sh", "-c", size, check=False) or 0))
             started = found.get("fencepost_worker_executors_started_total", 0.0)
             assert started > CRASHES, f"{started} executors"
@@ -59,7 +59,7 @@ def test_executors_that_crash_in_a_loop_evict_no_worker(applied: Applied, kubect
         with stream.load.flowing(rate=12):
             eventually(f"{CRASHES} executors crashed", crashed, seconds=3 * INTERVAL * CRASHES, pause=2)
         stream.check_every_row()
-        for sizes in (measured, told):
+        for sizes in (measured, reported):
             assert 4 << 20 < max(sizes) < SCRATCH, "it holds the shuffle files of the living executor, and not of all"
         (same,) = pods(stream, "worker")
         assert identity(same) == identity(worker)

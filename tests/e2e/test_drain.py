@@ -25,7 +25,7 @@ from testbed.cluster import WORKERS
 pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(900)]
 
 BATCH_SECONDS: Final = 5.0
-"""Time that the batch in progress still takes when its driver is told to stop."""
+"""Time that the batch in progress still takes when its driver is asked to stop."""
 
 
 def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, faults: Faults, kubectl: Kubectl) -> None:
@@ -42,7 +42,7 @@ def test_each_node_is_drained_in_turn_and_no_batch_is_cut_off(stream: Stream, fa
         faults.evict(one)
         with pytest.raises(KubectlError, match="disruption budget"):
             faults.evict(other)
-        assert stream.commits_past(stream.commits_past(first)).epoch == first.epoch, "the other worker goes on"
+        assert stream.commits_past(stream.commits_past(first)).epoch == first.epoch, "the other worker continues"
         here = pipeline.driver()["spec"]["nodeName"]
         there = next(node for node in WORKERS if node != here)
         _move(stream, kubectl, f"{here} is drained", loss.drained(here))
@@ -73,7 +73,7 @@ def _move(stream: Stream, kubectl: Kubectl, what: str, cause: AbstractContextMan
 def _without_driver(node: str, stream: Stream, faults: Faults, loss: NodeLoss) -> Iterator[None]:
     """Evict the driver in mid-batch; its successor starts on another node, and the rest of the cluster stays.
 
-    The workers stand still meanwhile, so that the batch is not over before the driver is told to stop.
+    The workers stand still meanwhile, so that the batch is not over before the driver is asked to stop.
     """
     with loss.cordoned(node):
         eventually("both workers are ready", lambda: len(_ready_workers(faults.kubectl, stream)) == 2, seconds=120)

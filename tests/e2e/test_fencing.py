@@ -33,13 +33,13 @@ def test_a_driver_killed_five_times_under_load_loses_nothing_and_doubles_nothing
             assert successor.epoch == first + number
     row = stream.check_every_row()
     assert row.epoch == first + KILLS
-    starts.check_one_an_epoch(range(first + 1, first + KILLS + 1))
+    starts.check_one_per_epoch(range(first + 1, first + KILLS + 1))
 
 
 def test_a_twin_and_a_run_brought_back_are_fenced_out_within_a_batch(
     stream: Stream, faults: Faults, kubectl: Kubectl
 ) -> None:
-    """A Job copied by hand from the run that streams, and the Job of the run before it made again, both under load."""
+    """A Job copied by hand from the run that streams, and the Job of the run before it recreated, both under load."""
     pipeline = stream.pipeline
     with stream.load.flowing():
         old = _job(kubectl, pipeline.run_name(pipeline.epoch()))
@@ -92,7 +92,7 @@ def _job(kubectl: Kubectl, name: str) -> Object:
 
 def _ending(kubectl: Kubectl, name: str) -> Ending | None:
     pod = kubectl.get("pod", name)
-    assert pod is not None, f"{name} is gone and nobody saw how it ended"
+    assert pod is not None, f"{name} is gone, and its end was not seen"
     return ending(pod)
 
 

@@ -29,7 +29,7 @@ from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-def test_suspended_it_holds_nothing_and_resumed_it_goes_on_at_the_offset(stream: Stream, kubectl: Kubectl) -> None:
+def test_suspended_it_holds_nothing_and_resumed_it_continues_at_the_offset(stream: Stream, kubectl: Kubectl) -> None:
     """No fault: suspend under load, records arrive meanwhile, resume. Kafka would keep the records for 71 hours."""
     pipeline = stream.pipeline
     _set_retention(stream, hours=71)
@@ -91,7 +91,7 @@ def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, no
     pods = pipeline.kubectl.items("pods", "--field-selector=status.phase=Running")
     assert {container["image"] for pod in pods for container in pod["spec"]["containers"]} == {image}
     assert stream.check_every_row().epoch == epoch + 1
-    starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
+    starts.check_one_per_epoch(range(epoch + 1, epoch + 2))
 
 
 def test_new_code_that_cannot_be_loaded_is_rolled_back_to_the_last_stable_code(stream: Stream) -> None:
@@ -110,8 +110,8 @@ def test_new_code_that_cannot_be_loaded_is_rolled_back_to_the_last_stable_code(s
         epoch = pipeline.epoch()
         asked = merged(stream.spec["job"], {"entrypoint": "departures:missing"})
         stream.apply(upgrade=upgrade, job=asked)
-        told = pipeline.wait_condition("Stalled", "True", reason="RolledBack", seconds=240)
-        assert "departures" in told["message"]
+        stalled = pipeline.wait_condition("Stalled", "True", reason="RolledBack", seconds=240)
+        assert "departures" in stalled["message"]
         row = stream.fence()
         while row is None or row.epoch < epoch + 2:
             row = stream.commits_past(row, seconds=240)
@@ -153,7 +153,7 @@ def test_a_release_that_a_crash_left_pending_is_recovered(stream: Stream, kubect
 def test_deleted_it_leaves_nothing_but_the_fence_row_and_comes_back_at_its_offset(
     stream: Stream, faults: Faults, kubectl: Kubectl
 ) -> None:
-    """The pipeline is deleted and made again; the helm that installs it is killed with -9 between its two writes."""
+    """The pipeline is deleted and recreated; the helm that installs it is killed with -9 between its two writes."""
     pipeline = stream.pipeline
     with stream.load.flowing():
         stream.commits_past(stream.fence())

@@ -3,7 +3,7 @@
 What is on the node differs from pipeline to pipeline, so that one loss shows all of it: everything, only the driver in
 the middle of a batch, everything with `restart.onUnprovenDeath: wait`, and in `make soak`, where the node is away for
 ten minutes, also only the master and all workers. The node is a container that is paused: nothing in it ends, nothing
-in it is heard of, and when it comes back its drivers and executors go on where they stood.
+in it is heard of, and when it returns its drivers and executors continue where they stood.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HELD_RECORDS: Final = 8_000
 GO: Final = "/go"
 ENDINGS: Final = {
     int(ExitCode.FENCED): "woke and was refused",
-    int(ExitCode.STOPPED): "was told to stop before it had anything to commit",
+    int(ExitCode.STOPPED): "was asked to stop before it had anything to commit",
     137: "was killed by the kubelet",
     143: "was ended by the kubelet",
 }
@@ -114,7 +114,7 @@ Fleet = dict[str, Stream]
 
 @pytest.fixture
 def hub(loss: NodeLoss) -> Iterator[Hooks]:
-    """Return what the executors of `lost-driver` ask whether they may go on; not yet."""
+    """Return what the executors of `lost-driver` ask whether they may continue; not yet."""
     with hooks(loss.nodes.host(DATA_NODE)) as found:
         found.statuses[GO] = 503
         yield found
@@ -166,7 +166,7 @@ def fleet(
     ],
     indirect=["fleet"],
 )
-def test_what_stood_on_a_lost_node_goes_on_elsewhere_and_its_zombies_change_nothing(
+def test_what_stood_on_a_lost_node_continues_elsewhere_and_its_zombies_change_nothing(
     fleet: Fleet, kubectl: Kubectl, loss: NodeLoss, hub: Hooks, lasts: float
 ) -> None:
     """`docker pause` of the node; one driver's pod there is deleted by force; the node comes back with its zombies."""
@@ -262,7 +262,7 @@ def _finish_writing_without_a_driver(stream: Stream, half: FenceRow, hub: Hooks)
     eventually("the rest of it is written", lambda: _written_at(stream, half, 2), seconds=60, pause=0.2)
     assert _written_at(stream, half, 2) == {half.write_timestamp}
     row = _row(stream)
-    assert (row.epoch, row.offsets, row.planned) == (half.epoch, half.offsets, half.planned), "nobody commits it"
+    assert (row.epoch, row.offsets, row.planned) == (half.epoch, half.offsets, half.planned), "no driver commits it"
 
 
 def _expect_endings(zombies: Mapping[str, Container], exits: ContainerExits) -> None:
@@ -287,7 +287,7 @@ def _delete_by_force(kubectl: Kubectl, stream: Stream) -> None:
 def _watch_until_replaced(
     fleet: Fleet, before: dict[str, FenceRow], moments: Moments, loss: NodeLoss, *, seconds: float = 600
 ) -> None:
-    """Wait until the runs that cannot go on have successors that committed; note when what happened."""
+    """Wait until the runs that cannot continue have successors that committed; note when what happened."""
     left = {name: stream for name, stream in fleet.items() if name in {EVERYTHING, DRIVER, WORKERS_ALONE}}
     fenced_at: dict[str, FenceRow] = {}
 
@@ -311,7 +311,7 @@ def _watch_until_replaced(
 
 
 def _waits_for_proof(stream: Stream, before: FenceRow) -> None:
-    """Wait for the condition by which a person is paged, and look that nothing was started or fenced."""
+    """Wait for the condition that sends a page, and look that nothing was started or fenced."""
     ready = stream.pipeline.wait_condition("Ready", "False", reason="DeathUnproven")
     assert f"{CONFIRM_DEAD_ANNOTATION}={stream.pipeline.run_name(before.epoch)}" in ready["message"]
     assert LOST in ready["message"]

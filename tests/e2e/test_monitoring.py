@@ -1,4 +1,4 @@
-"""What the pods of a pipeline tell: metrics at the ports that the PodMonitor names, and executors' last words."""
+"""What the pods of a pipeline report: metrics at the ports that the PodMonitor names, and executors' last words."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_the_second_pod_of_a_job_is_fenced_out(stream: Stream, faults: Faults, k
 
 
 def test_a_job_deleted_without_its_pod_leaves_no_second_committer(stream: Stream, kubectl: Kubectl) -> None:
-    """`kubectl delete job --cascade=orphan`: the driver goes on, and nobody owns it."""
+    """`kubectl delete job --cascade=orphan`: the driver continues, without an owner."""
     pipeline = stream.pipeline
     with stream.load.flowing():
         row = stream.commits_past(stream.fence())
@@ -74,7 +74,7 @@ def test_two_operators_with_stale_views_start_one_run_an_epoch(
         row = stream.commits_past(stream.fence())
         for frozen in (second, _operator_pod(kubectl, RELEASE)):
             faults.sigkill(pipeline.driver())
-            # In the middle of what it does about it: it goes on with a view that is old by then.
+            # In the middle of what it does about it: it continues with a view that is old by then.
             time.sleep(1.0)
             with faults.frozen(frozen):
                 now = row
@@ -147,7 +147,7 @@ def _pod_of(job: Object) -> Object:
 def _ending_of(kubectl: Kubectl, name: str) -> Ending:
     def ended() -> Ending | None:
         pod = kubectl.get("pod", name)
-        assert pod is not None, f"{name} is gone and nobody saw how it ended"
+        assert pod is not None, f"{name} is gone, and its end was not seen"
         return ending(pod)
 
     return eventually(f"{name} ends", ended, seconds=120)

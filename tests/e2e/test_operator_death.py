@@ -32,7 +32,7 @@ def test_an_operator_killed_while_it_provisions_provisions_once(
         pass
     shared.pipeline.wait_ready()
     row = shared.check_every_row()
-    starts.check_one_an_epoch(range(row.epoch, row.epoch + 1))
+    starts.check_one_per_epoch(range(row.epoch, row.epoch + 1))
 
 
 def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(stream: Stream, faults: Faults) -> None:
@@ -53,4 +53,4 @@ def test_an_operator_killed_during_a_restart_starts_one_job_of_the_next_epoch(st
         while row.epoch == epoch:
             row = stream.commits_past(row, seconds=180)
     assert stream.check_every_row().epoch == epoch + 1
-    starts.check_one_an_epoch(range(epoch + 1, epoch + 2))
+    starts.check_one_per_epoch(range(epoch + 1, epoch + 2))

@@ -1,4 +1,4 @@
-"""A person moves a pipeline's offsets: back with a rewind, and past lost records with the command of a condition."""
+"""A user moves a pipeline's offsets: back with a rewind, and past lost records with the command of a condition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rewind(stream: Stream, name: str, **spec: object) -> None:
 
 
 def fencepost_rewind(stream: Stream, name: str, target: Mapping[str, int]) -> str:
-    """Run `fencepost rewind --watch` to its end, and return what it told."""
+    """Run `fencepost rewind --watch` to its end, and return what it printed."""
     key = f"{stream.place.namespace}/{stream.pipeline.name}"
     done = subprocess.run(
         [sys.executable, "-m", "fencepost_cli", "rewind", key, "--to-offsets=-", f"--name={name}", "--watch", "--yes"],
@@ -90,12 +90,12 @@ def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(stream: 
     assert (unmoved.epoch, unmoved.offsets) == (row.epoch, row.offsets)
 
     with stream.load.flowing():
-        told = fencepost_rewind(stream, "back", target)
+        printed = fencepost_rewind(stream, "back", target)
     done = ended(stream, "back")
     assert done["target"]["offsets"] == target
     assert {step["name"]: step["state"] for step in done["steps"]} == dict.fromkeys(STEPS, "Done")
-    assert {line.split()[0] for line in told.splitlines() if line.split()[1:2] == ["Done"]} == set(STEPS)
-    assert told.splitlines()[-1].startswith("Completed: ")
+    assert {line.split()[0] for line in printed.splitlines() if line.split()[1:2] == ["Done"]} == set(STEPS)
+    assert printed.splitlines()[-1].startswith("Completed: ")
     after = stream.check_every_row(seconds=300)
     assert after.epoch == row.epoch + 1
 
@@ -163,20 +163,20 @@ def delete_records(stream: Stream, waiting: Mapping[str, tuple[int, int]]) -> di
     return lost
 
 
-def ranges(told: Object) -> dict[str, tuple[int, int]]:
+def ranges(loss: Object) -> dict[str, tuple[int, int]]:
     """Return the ranges of a loss in the status."""
-    return {one["partition"]: (one["fromOffset"], one["untilOffset"]) for one in told["ranges"]}
+    return {one["partition"]: (one["fromOffset"], one["untilOffset"]) for one in loss["ranges"]}
 
 
 def command_in(message: str) -> str:
-    """Return the command in a condition's message, as a person copies it."""
+    """Return the command in a condition's message, as a user copies it."""
     found = re.search(r"kubectl annotate .*? --overwrite", message)
     assert found, message
     return found[0]
 
 
 def run_as(stream: Stream, user: str, command: str) -> None:
-    """Run a command in a person's shell."""
+    """Run a command in a user's shell."""
     variables = {**os.environ, **stream.place.environment.variables(os.environ["PATH"]), "USER": user}
     done = subprocess.run(["/bin/sh", "-c", command], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

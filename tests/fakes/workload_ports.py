@@ -172,10 +172,10 @@ class FakeRuns:
             await self.gate.write("start", effect)
         except FileExistsError as error:
             name = job["metadata"]["name"]
-            there = self.world.job(key, name)
-            if there is None:
+            known = self.world.job(key, name)
+            if known is None:
                 raise Conflict(f"Job {name} is gone") from error
-            _refuse_another_job(name, _identity(job), there.manifest)
+            _refuse_another_job(name, _identity(job), known.manifest)
 
     async def stop(self, key: ObjectKey, name: str) -> None:
         await self.gate.write("stop", lambda: self.world.delete_job(key, name))

@@ -52,16 +52,16 @@ def _without_durations(groups: list[Object]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Monitoring:
-    """Prometheus, Alertmanager and who is told."""
+    """Prometheus, Alertmanager and the receiver."""
 
     prometheus: Prometheus
     alertmanager: Alertmanager
     receiver: Receiver
 
-    def wait_told(self, alert: str, status: str = "firing", *, seconds: float = 120, **labels: str) -> Object:
-        """Wait until the receiver was told of an alert; return it."""
+    def wait_received(self, alert: str, status: str = "firing", *, seconds: float = 120, **labels: str) -> Object:
+        """Wait until the receiver got an alert; return it."""
 
-        def told() -> Object | None:
+        def received() -> Object | None:
             found = self.receiver.received(alert, status, **labels)
             pending = [
                 f"{one['labels']['alertname']} {one['labels'].get('name')} {one['state']}"
@@ -70,7 +70,7 @@ class Monitoring:
             assert found, f"Prometheus has {pending}; failing: {self.prometheus.failing_rules()}"
             return found
 
-        return eventually(f"{alert} {labels} is {status}", told, seconds=seconds)
+        return eventually(f"{alert} {labels} is {status}", received, seconds=seconds)
 
 
 @contextmanager
@@ -83,9 +83,9 @@ def monitoring(
         jobs = [operator_job(api)]
         if pods_of is not None:
             jobs += stack.enter_context(pod_jobs(api, pods_of, pod_monitor()))
-        told = stack.enter_context(receiver())
-        manager = stack.enter_context(alertmanager(environment, folder / "alertmanager", webhook=told.url))
+        received = stack.enter_context(receiver())
+        manager = stack.enter_context(alertmanager(environment, folder / "alertmanager", webhook=received.url))
         scraping = stack.enter_context(
             prometheus(environment, folder / "prometheus", jobs=jobs, groups=groups, alertmanager=manager.address)
         )
-        yield Monitoring(scraping, manager, told)
+        yield Monitoring(scraping, manager, received)

@@ -1,6 +1,6 @@
 """The departures transform with the mistakes that the alerts on memory are for; the module runs in a pipeline's pods.
 
-Each mistake fills memory quickly, and goes on by little when hardly any is left: Prometheus sees it before the end.
+Each mistake fills memory quickly, and continues slowly when hardly any is left: Prometheus sees it before the end.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def of_leaking(function: str) -> Mapping[str, object]:
 
 
 def share(monitor: Monitoring, query: str) -> float | None:
-    """Return the number that a query answers with now, None while there is none."""
+    """Return the number that a query answers with now, None while it has no result."""
     found = monitor.prometheus.query(query)
     return float(found[0]["value"][1]) if found else None
 

@@ -50,7 +50,9 @@ def topic(place: Place) -> Iterator[str]:
     topics.delete(name)
 
 
-def test_each_fault_is_told_and_so_is_its_end(monitor: Monitoring, place: Place, kubectl: Kubectl, topic: str) -> None:
+def test_each_fault_is_reported_and_so_is_its_end(
+    monitor: Monitoring, place: Place, kubectl: Kubectl, topic: str
+) -> None:
     """A topic and an image that do not exist, a pause, old records, a growing lag, a status that is refused."""
     broken, behind, stuck = (Pipeline(kubectl, name) for name in ("broken", "behind", "stuck"))
     kubectl.apply(
@@ -59,44 +61,44 @@ def test_each_fault_is_told_and_so_is_its_end(monitor: Monitoring, place: Place,
         manifest(place, name=stuck.name, topic=topic, table="none", suspend=True),
     )
 
-    def told(alert: str, pipeline: Pipeline, status: str = "firing") -> Object:
-        return monitor.wait_told(alert, status, namespace=place.namespace, name=pipeline.name)
+    def received(alert: str, pipeline: Pipeline, status: str = "firing") -> Object:
+        return monitor.wait_received(alert, status, namespace=place.namespace, name=pipeline.name)
 
     environment = place.environment
     stuck.wait_condition("Ready", "True", reason="Suspended")
     with status_refused(kubectl, stuck):
         stuck.patch({"batchInterval": "2s"})
-        found = told("FencepostPipelineNotReady", broken)
+        found = received("FencepostPipelineNotReady", broken)
         assert f"kubectl describe spl -n {place.namespace} broken" in found["annotations"]["description"]
         kubectl.run("annotate", KIND, broken.name, "streaming.fencepost.dev/paused=true")
-        told("FencepostRetentionRisk", behind)
-        told("FencepostDurabilityAtRisk", behind)
+        received("FencepostRetentionRisk", behind)
+        received("FencepostDurabilityAtRisk", behind)
         produce(environment.kafka_host, topic, count=5)
-        told("FencepostPipelineLagGrowing", behind)
-        told("FencepostPipelinePaused", broken)
-        told("FencepostOperatorLoopStuck", stuck)
+        received("FencepostPipelineLagGrowing", behind)
+        received("FencepostPipelinePaused", broken)
+        received("FencepostOperatorLoopStuck", stuck)
 
     for alert, pipeline in (*((alert, behind) for alert in OF_BEHIND), *((alert, broken) for alert in OF_BROKEN)):
         read(environment, alert, pipeline, monitor.prometheus)
     act(environment, "FencepostPipelinePaused", broken, "paused-")
     act(environment, "FencepostPipelinePaused", behind, '"suspend":true')
     act(environment, "FencepostRetentionRisk", behind, "retention extend")
-    told("FencepostOperatorLoopStuck", stuck, "resolved")
-    told("FencepostPipelinePaused", broken, "resolved")
+    received("FencepostOperatorLoopStuck", stuck, "resolved")
+    received("FencepostPipelinePaused", broken, "resolved")
     broken.patch({"suspend": True})
-    told("FencepostPipelineNotReady", broken, "resolved")
-    told("FencepostPipelineLagGrowing", behind, "resolved")
-    told("FencepostRetentionRisk", behind, "resolved")
+    received("FencepostPipelineNotReady", broken, "resolved")
+    received("FencepostPipelineLagGrowing", behind, "resolved")
+    received("FencepostRetentionRisk", behind, "resolved")
     behind.delete()
-    told("FencepostDurabilityAtRisk", behind, "resolved")
+    received("FencepostDurabilityAtRisk", behind, "resolved")
     assert not monitor.prometheus.failing_rules()
 
 
 @pytest.mark.long
-def test_a_receiver_that_takes_no_pages_is_told(
+def test_a_receiver_that_takes_no_pages_is_reported(
     monitor: Monitoring, place: Place, kubectl: Kubectl, topic: str
 ) -> None:
-    """A receiver of the operator and one of a namespace that do not answer, until somebody starts them."""
+    """A receiver of the operator and one of a namespace that do not answer, until the test starts them."""
     operator = kubectl.within(NAMESPACE)
     environment = place.environment
     set_retention(environment.kafka_host, topic, hours=1)
@@ -106,12 +108,12 @@ def test_a_receiver_that_takes_no_pages_is_told(
         kubectl.apply(secret("fencepost-pages", address))
         kubectl.apply(manifest(place, name=paged.name, topic=topic, table="none", job=ABSENT))
         for alert, namespace in owners.items():
-            monitor.wait_told(alert, seconds=240, namespace=namespace)
+            monitor.wait_received(alert, seconds=240, namespace=namespace)
             read(environment, alert, paged, monitor.prometheus)
         paged.wait_condition("PagingDegraded", "True", seconds=300)
         kubectl.run("scale", "deployment/receiver", "--replicas=1")
         for alert, namespace in owners.items():
-            monitor.wait_told(alert, "resolved", seconds=300, namespace=namespace)
+            monitor.wait_received(alert, "resolved", seconds=300, namespace=namespace)
         paged.delete()
 
 
@@ -127,7 +129,7 @@ def secret(name: str, address: str) -> Object:
 
 @contextmanager
 def receiver_down(kubectl: Kubectl, place: Place) -> Iterator[str]:
-    """Make a receiver in the cluster that nobody has started; return its base URL."""
+    """Make a receiver in the cluster that is not started; return its base URL."""
     script = (
         "import http.server as h\n"
         "class Taker(h.BaseHTTPRequestHandler):\n"

@@ -139,7 +139,7 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
 
 
 @pytest.mark.long
-def test_hooks_wait_and_what_differs_from_the_commit_is_told_corrected_or_pruned(
+def test_hooks_wait_and_what_differs_from_the_commit_is_reported_corrected_or_pruned(
     argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """Applied with hooks, refused, scaled by an autoscaler, changed by hand and by an action, pruned, applied again."""
@@ -170,7 +170,7 @@ def test_hooks_wait_and_what_differs_from_the_commit_is_told_corrected_or_pruned
 
     pipeline.patch({"batchInterval": "9s"})
     eventually("the change by hand is undone", lambda: interval(pipeline) == "3s", seconds=60)
-    assert workers(pipeline) == 3, "the autoscaler's number is no drift"
+    assert workers(pipeline) == 3, "the autoscaler's number is not a drift"
     kubectl.delete("horizontalpodautoscalers", PIPELINE)
 
     run_action(place, kubectl, "resume")
@@ -274,7 +274,7 @@ def check_post_sync(kubectl: Kubectl, pipeline: Pipeline) -> None:
 
 
 def has_been_so_for_an_hour(pipeline: Pipeline) -> None:
-    """Put back the times that the operator goes on from, beyond the limit of the health check."""
+    """Put back the times that the operator continues from, beyond the limit of the health check."""
     then = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
 
     def put_back() -> bool:

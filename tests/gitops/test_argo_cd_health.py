@@ -118,7 +118,7 @@ def test_health(environment: Environment, program: str, given: Object, status: s
         "Stalled before the commit",
     ],
 )  # fmt: skip
-def test_the_time_without_ready_begins_anew_with_a_commit(
+def test_the_time_without_ready_begins_again_with_a_commit(
     environment: Environment, program: str, given: Object, status: str
 ) -> None:
     assert lua(environment, now(given), customizations(), program=program)["health"]["status"] == status

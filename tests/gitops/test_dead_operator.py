@@ -1,6 +1,6 @@
 """A dead operator is noticed from outside, in the two ways that docs/pages.md names, with the settings that it gives.
 
-What a dead man's switch does is left to say: it tells somebody when it was not called for its timeout.
+What a dead man's switch does is left to say: it sends an alert when it was not called for its timeout.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ BEAT: Final = "/beat/4b3f"
 WATCHDOG: Final = "/watchdog/9c1a"
 SECRET: Final = "heartbeat-of-a-test"  # noqa: S105 - an object's name
 SWITCHES: Final = {BEAT: 40.0, WATCHDOG: 30.0}
-"""Seconds without a call after which each tells somebody: period and grace of 20 s, and a timeout of 30 s."""
+"""Seconds without a call after which each sends an alert: period and grace of 20 s, and a timeout of 30 s."""
 PROMISE: Final = 60.0
-"""Seconds after which somebody knows of a dead operator."""
+"""Seconds after which a dead operator is reported."""
 SCRAPES: Final = "15s"
 """The chart's default."""
 
@@ -101,11 +101,11 @@ def longest_silence(hub: Hooks, path: str) -> float:
 
 
 def telling(hub: Hooks, since: float) -> set[str]:
-    """Return the switches that tell somebody now, of what began `since` then."""
+    """Return the switches that report now what began `since` then."""
     return {path for path, timeout in SWITCHES.items() if time.time() - max(since, last(hub, path)) > timeout}
 
 
-def test_a_dead_operator_and_a_frozen_one_are_told_by_the_switches(
+def test_a_dead_operator_and_a_frozen_one_are_reported_by_the_switches(
     environment: Environment,
     nodes: Nodes,
     operator: Kubectl,
@@ -113,7 +113,7 @@ def test_a_dead_operator_and_a_frozen_one_are_told_by_the_switches(
     tmp_path: Path,
     record_property: Any,
 ) -> None:
-    """Its Deployment is scaled to zero: calls end, somebody is told, and calls come again with the operator.
+    """Its Deployment is scaled to zero: calls end, an alert is sent, and calls come again with the operator.
 
     Then its processes are stopped by SIGSTOP: it is there, and does nothing. The kubelet restarts it later than that.
     """
@@ -137,22 +137,22 @@ def test_a_dead_operator_and_a_frozen_one_are_told_by_the_switches(
             called(path, 0.0)
             silence = round(longest_silence(hub, path), 1)
             record_property(f"longest silence of {path} in seconds", silence)
-            print(f"{path}: called every {silence} s at least, and tells after {SWITCHES[path]:.0f} s")
+            print(f"{path}: called every {silence} s at least, and reports after {SWITCHES[path]:.0f} s")
         assert not hub.got(f"{BEAT}/fail")
-        assert all(alert["labels"]["alertname"] == "FencepostWatchdog" for alert in told(hub))
+        assert all(alert["labels"]["alertname"] == "FencepostWatchdog" for alert in received(hub))
 
         died = time.time()
         operator.run("scale", f"deployment/{RELEASE}", "--replicas=0")
         try:
             for path, timeout in SWITCHES.items():
 
-                def tells(path: str = path) -> bool:
+                def reports(path: str = path) -> bool:
                     return path in telling(hub, died)
 
-                eventually(f"the switch {path} tells", tells, seconds=300)
+                eventually(f"the switch {path} reports", reports, seconds=300)
                 seconds = round(last(hub, path) + timeout - died, 1)
-                record_property(f"seconds until {path} tells", seconds)
-                print(f"{path}: somebody is told {seconds} s after the operator's end")
+                record_property(f"seconds until {path} reports", seconds)
+                print(f"{path}: reported {seconds} s after the operator's end")
         finally:
             operator.run("scale", f"deployment/{RELEASE}", "--replicas=1")
             back = time.time()
@@ -163,16 +163,16 @@ def test_a_dead_operator_and_a_frozen_one_are_told_by_the_switches(
         pod = eventually("the operator runs", faults.operator_pod, seconds=60)
         with faults.frozen(pod):
             froze = time.time()
-            switches = eventually("a switch tells", lambda: telling(hub, froze), seconds=PROMISE)
+            switches = eventually("a switch reports", lambda: telling(hub, froze), seconds=PROMISE)
             seconds = round(time.time() - froze, 1)
-            record_property("seconds until a switch tells of a frozen operator", seconds)
-            print(f"{', '.join(sorted(switches))}: somebody is told {seconds} s after the operator froze")
+            record_property("seconds until a switch reports a frozen operator", seconds)
+            print(f"{', '.join(sorted(switches))}: reported {seconds} s after the operator froze")
         awake = time.time()
         faults.operator_ready()
         for path in SWITCHES:
             called(path, awake)
 
 
-def told(hub: Hooks) -> list[dict[str, Any]]:
+def received(hub: Hooks) -> list[dict[str, Any]]:
     """Return the alerts that the watchdog's switch got."""
     return [alert for post in hub.got(WATCHDOG) for alert in post["alerts"]]

@@ -30,7 +30,7 @@ SMALL_BATCHES: Final[Object] = {"source": {"kafka": {"maxRecordsPerBatch": 20}}}
 
 @pytest.fixture(scope="module")
 def stream(place: Place, kubectl: Kubectl) -> Iterator[Stream]:
-    """A pipeline that nobody has applied, over a topic that is there."""
+    """A pipeline that is not applied yet, over a topic that is there."""
     name, bootstrap = "charted", place.environment.kafka_host
     topic = f"{place.namespace}-{name}"
     loaded = Load.to(bootstrap, topic)

@@ -83,7 +83,7 @@ def test_every_phase_is_seen_as_the_docs_say(environment: Environment) -> None:
     assert seen == {state: SEEN_AS[state] for state in State}
 
 
-def test_a_pipeline_that_nobody_looked_at_is_in_progress(environment: Environment) -> None:
+def test_a_pipeline_that_was_not_observed_is_in_progress(environment: Environment) -> None:
     made = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,

@@ -1,4 +1,4 @@
-"""What needs Spark, or minutes: four hours of normal life, which alarm nobody, and faults of runs, which do."""
+"""What needs Spark, or minutes: four hours of normal life, which raise no alert, and faults of runs, which do."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def recording(kubectl: Kubectl) -> Recording:
     return Recording(scrape)
 
 
-def test_four_hours_of_normal_life_alarm_nobody(
+def test_four_hours_of_normal_life_raise_no_alert(
     stream: Stream, recording: Recording, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """A first start, load, an idle topic, a deploy, a scale, more partitions, drains, another operator, a suspend."""
@@ -121,7 +121,7 @@ def test_four_hours_of_normal_life_alarm_nobody(
     with recording.live():
         pipeline.patch({"suspend": True})
         pipeline.wait_condition("Ready", "True", reason="Suspended")
-        stream.load.burst(20_000)  # more than lagRecords, and nobody reads them
+        stream.load.burst(20_000)  # more than lagRecords, and no driver reads them
         paged |= incidents(pipeline)
     recording.stretch(60)
     with recording.live():
@@ -129,7 +129,7 @@ def test_four_hours_of_normal_life_alarm_nobody(
         pipeline.wait_ready()
         stream.check_every_row()
     recording.stretch(20)
-    assert paged | incidents(pipeline) <= {"DurabilityAtRisk"}, "somebody is paged"
+    assert paged | incidents(pipeline) <= {"DurabilityAtRisk"}, "a page was sent"
     check_quiet(recording, tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_each_query_of_the_dashboards_has_figures_of_a_pipeline_at_work(
         eventually("each query has figures", all_answer, seconds=180)
 
 
-def test_memory_that_runs_out_is_told(
+def test_memory_that_runs_out_is_reported(
     monitor: Monitoring, stream: Stream, kubectl: Kubectl, record_property: Any
 ) -> None:
     """Python of the workers and then of the driver, until the kernel is about to kill it; full heaps; corrections."""
@@ -208,41 +208,41 @@ def test_memory_that_runs_out_is_told(
             print(f"{words}: {found}")
         restarts = pipeline.restarts()
         stream.apply(job=of_leaking("growing"))
-        monitor.wait_told("FencepostWorkerMemory", seconds=300, **labels)
+        monitor.wait_received("FencepostWorkerMemory", seconds=300, **labels)
         assert pipeline.restarts() == restarts, "the kernel was faster"
         read(environment, "FencepostWorkerMemory", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("collecting"))
-        monitor.wait_told("FencepostWorkerMemory", "resolved", seconds=300, **labels)
-        told = monitor.wait_told("FencepostDriverMemory", seconds=300, **labels)
-        assert told["labels"]["pod"] == pipeline.driver()["metadata"]["name"], "the kernel was faster"
+        monitor.wait_received("FencepostWorkerMemory", "resolved", seconds=300, **labels)
+        firing = monitor.wait_received("FencepostDriverMemory", seconds=300, **labels)
+        assert firing["labels"]["pod"] == pipeline.driver()["metadata"]["name"], "the kernel was faster"
         read(environment, "FencepostDriverMemory", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("spiralling"))
-        monitor.wait_told("FencepostDriverMemory", "resolved", seconds=300, **labels)
-        monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
+        monitor.wait_received("FencepostDriverMemory", "resolved", seconds=300, **labels)
+        monitor.wait_received("FencepostGarbageCollection", seconds=300, **labels)
         read(environment, "FencepostGarbageCollection", pipeline, monitor.prometheus)
         stream.apply(job=of_leaking("corrected"))
-        monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
+        monitor.wait_received("FencepostGarbageCollection", "resolved", seconds=300, **labels)
         monitor.receiver.forget("FencepostGarbageCollection")
         stream.apply(job=of_leaking("caching"))
-        monitor.wait_told("FencepostGarbageCollection", seconds=300, **labels)
+        monitor.wait_received("FencepostGarbageCollection", seconds=300, **labels)
         assert (share(monitor, IN_EXECUTOR) or 0) > (share(monitor, IN_DRIVER) or 0)
         printed = read(environment, "FencepostGarbageCollection", pipeline, monitor.prometheus)
         assert any("executor=" in one.output for one in printed), printed
         stream.apply(job=of_leaking("corrected"))
-        monitor.wait_told("FencepostGarbageCollection", "resolved", seconds=300, **labels)
+        monitor.wait_received("FencepostGarbageCollection", "resolved", seconds=300, **labels)
         pipeline.wait_ready()
     stream.check_every_row()
 
 
-def test_an_operator_near_its_limit_is_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
+def test_an_operator_near_its_limit_is_reported(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
     """A process of its container grows."""
     with operator_full(kubectl.within(NAMESPACE)):
-        monitor.wait_told("FencepostOperatorMemory", namespace=NAMESPACE)
+        monitor.wait_received("FencepostOperatorMemory", namespace=NAMESPACE)
         read(stream.place.environment, "FencepostOperatorMemory", stream.pipeline, monitor.prometheus)
-    monitor.wait_told("FencepostOperatorMemory", "resolved", namespace=NAMESPACE)
+    monitor.wait_received("FencepostOperatorMemory", "resolved", namespace=NAMESPACE)
 
 
-def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
+def test_faults_of_runs_and_of_the_operator_are_reported(monitor: Monitoring, stream: Stream, kubectl: Kubectl) -> None:
     """A driver killed again and again, half a record of JSON, an open transaction, an operator without a pod."""
     pipeline, environment = stream.pipeline, stream.place.environment
     faults = Faults(kubectl=kubectl, nodes=Nodes.of(environment))
@@ -258,36 +258,36 @@ def test_faults_of_runs_and_of_the_operator_are_told(monitor: Monitoring, stream
         pipeline.wait_ready(epoch=epoch + 1)
         if pipeline.restarts() > 3 and monitor.receiver.received("FencepostRestartLoop", **labels):
             break
-    monitor.wait_told("FencepostRestartLoop", **labels)
+    monitor.wait_received("FencepostRestartLoop", **labels)
     read(environment, "FencepostRestartLoop", pipeline, monitor.prometheus)
 
     producer = Producer({"bootstrap.servers": environment.kafka_host})
     producer.produce(stream.load.ledger.topic, partition=1, key=b"bad", value=b'{"year": 2013, "month":')
     assert producer.flush(30) == 0
     stream.load.burst(300)  # where every record fails, the code is wrong and not a record
-    monitor.wait_told("FencepostDeadLettersWritten", seconds=240, **labels)
+    monitor.wait_received("FencepostDeadLettersWritten", seconds=240, **labels)
     read(environment, "FencepostDeadLettersWritten", pipeline, monitor.prometheus)
     stream.check_every_row()
 
     with open_transaction(environment.kafka_host, stream.load.ledger.topic):
-        monitor.wait_told("FencepostTransactionStalled", seconds=240, **labels)
+        monitor.wait_received("FencepostTransactionStalled", seconds=240, **labels)
         read(environment, "FencepostTransactionStalled", pipeline, monitor.prometheus)
-    monitor.wait_told("FencepostTransactionStalled", "resolved", **labels)
+    monitor.wait_received("FencepostTransactionStalled", "resolved", **labels)
 
     operator = kubectl.within(NAMESPACE)
     of_operator: dict[str, Any] = {"namespace": NAMESPACE}
-    monitor.wait_told("FencepostWatchdog", **of_operator)
+    monitor.wait_received("FencepostWatchdog", **of_operator)
     operator.run("scale", f"deployment/{RELEASE}", "--replicas=0")
     try:
-        monitor.wait_told("FencepostOperatorDown", **of_operator)
-        monitor.wait_told("FencepostWatchdog", "resolved", **of_operator)
+        monitor.wait_received("FencepostOperatorDown", **of_operator)
+        monitor.wait_received("FencepostWatchdog", "resolved", **of_operator)
         read(environment, "FencepostOperatorDown", pipeline, monitor.prometheus)
         read(environment, "FencepostWatchdog", pipeline, monitor.prometheus)
     finally:
         operator.run("scale", f"deployment/{RELEASE}", "--replicas=1")
         faults.operator_ready()
-    monitor.wait_told("FencepostOperatorDown", "resolved", **of_operator)
+    monitor.wait_received("FencepostOperatorDown", "resolved", **of_operator)
 
     # What was counted is out of sight by and by.
-    monitor.wait_told("FencepostRestartLoop", "resolved", seconds=600, **labels)
-    monitor.wait_told("FencepostDeadLettersWritten", "resolved", seconds=600, **labels)
+    monitor.wait_received("FencepostRestartLoop", "resolved", seconds=600, **labels)
+    monitor.wait_received("FencepostDeadLettersWritten", "resolved", seconds=600, **labels)

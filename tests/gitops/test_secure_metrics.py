@@ -37,7 +37,7 @@ VALUES: Final = {
 READER: Final = "prometheus-k8s"
 SCRAPER: Final = "fencepost-scraper"
 """The ServiceAccount, the Secret with its token and the binding of docs/operations.md."""
-STRANGER: Final = "somebody"
+STRANGER: Final = "stranger"
 
 
 class Authority:

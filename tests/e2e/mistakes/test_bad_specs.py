@@ -65,9 +65,9 @@ MISTAKES: Final = (
 """By how far a start gets: each manifest fixes the mistake before it, and makes the next one."""
 
 
-def test_five_mistakes_are_each_named_with_a_remedy_and_work_once_mended(applied: Applied, kubectl: Kubectl) -> None:
+def test_five_mistakes_are_each_named_with_a_remedy_and_work_once_fixed(applied: Applied, kubectl: Kubectl) -> None:
     """No fault but the user's: five manifests, wrong in five ways, and then the right one."""
-    account = {"username": "nobody", "password": "wrong"}
+    account = {"username": "unknown", "password": "wrong"}
     kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": WRONG_SECRET}, "stringData": account})
     stream = applied("mistaken", **MISTAKES[0].wrong)
     try:

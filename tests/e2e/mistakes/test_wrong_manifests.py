@@ -1,4 +1,4 @@
-"""The API server refuses a wrong manifest by itself, with a message that names the field."""
+"""The API server refuses a wrong manifest, with a message that names the field."""
 
 from __future__ import annotations
 

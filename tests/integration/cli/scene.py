@@ -1,4 +1,4 @@
-"""A pipeline for `fencepost` as a person starts it: in the API server, with the testbed's Kafka and Cassandra."""
+"""A pipeline for `fencepost` as a user starts it: in the API server, with the testbed's Kafka and Cassandra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRITE = 'INSERT INTO fencepost_cli.orders (topic, partition, "offset", n) VALUES
 DELETE = 'DELETE FROM fencepost_cli.orders WHERE topic = %s AND partition = %s AND "offset" = %s'
 UPDATE_FENCE = "UPDATE fencepost_cli.fence SET version = %s, offsets = %s WHERE pipeline = %s IF EXISTS"
 SCOPE = "cli-test"
-"""Not the scope of an operator that runs: nobody else changes the row."""
+"""Not the scope of an operator that runs: no other process changes the row."""
 RECORDS = 40
 ABSENT = "absent.fencepost.test"
 """A name without an address."""

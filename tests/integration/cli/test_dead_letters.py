@@ -79,11 +79,11 @@ def test_a_letter_is_listed_shown_and_its_record_sent_again(scene: Scene, letter
     ended = scene.fencepost("dead-letters", "retry", pipeline, "--until-offset", "4")
     assert ended.returncode == 2
     assert "--yes" in ended.stderr
-    told = scene.json("dead-letters", "retry", pipeline, "--all", "--by", "ann", "--yes", code=1)
+    printed = scene.json("dead-letters", "retry", pipeline, "--all", "--by", "ann", "--yes", code=1)
     ends = [RECORDS // 2, RECORDS // 2 + 1]
     places = [f"{scene.topic}/0@{end}" for end in ends]
-    assert [one["to"] for one in told["deadLetters"]] == [*places, None]
-    assert "has not committed beyond it" in told["deadLetters"][2]["leftOut"]
+    assert [one["to"] for one in printed["deadLetters"]] == [*places, None]
+    assert "has not committed beyond it" in printed["deadLetters"][2]["leftOut"]
     record = stored(scene, ends[0])
     assert (record.key(), record.value()) == (b"k", VALUE)
     assert record.headers() == [
@@ -118,5 +118,5 @@ def test_a_record_of_nine_mebibytes_is_sent_again_whole(scene: Scene, letters: D
     value = random.Random(5).randbytes(9 * 1024 * 1024)
     set_aside(letters, scene, 5, value)
     words = ("--from-offset", "5", "--until-offset", "6", "--yes")
-    (told,) = scene.json("dead-letters", "retry", str(scene.key), *words)["deadLetters"]
-    assert stored(scene, int(told["to"].partition("@")[2])).value() == value
+    (printed,) = scene.json("dead-letters", "retry", str(scene.key), *words)["deadLetters"]
+    assert stored(scene, int(printed["to"].partition("@")[2])).value() == value

@@ -1,4 +1,4 @@
-"""`fencepost` as a person starts it: a kubeconfig, a pipeline in the API server, the testbed's Kafka and Cassandra."""
+"""`fencepost` as a user starts it: a kubeconfig, a pipeline in the API server, the testbed's Kafka and Cassandra."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_rewind_is_an_object_that_the_api_server_takes(scene: Scene) -> None:
 
 
 def test_rows_that_are_missing_or_beyond_are_found(scene: Scene) -> None:
-    """Injected: one row deleted by hand, one written of an offset that nobody planned."""
+    """Injected: one row deleted by hand, one written of an offset that was never planned."""
     scene.session.execute(DELETE, (scene.topic, 0, 7))
     scene.session.execute(WRITE, (scene.topic, 1, 19))
     try:
@@ -86,7 +86,7 @@ def test_rows_that_are_missing_or_beyond_are_found(scene: Scene) -> None:
 
 
 def test_a_change_by_hand_is_found_beside_the_history(scene: Scene) -> None:
-    """Injected: somebody sets an offset with cqlsh."""
+    """Injected: a user sets an offset with cqlsh."""
     back = {**scene.row.offsets, f"{scene.topic}/0": 3}
     scene.session.execute(UPDATE_FENCE, (scene.row.version + 1, back, scene.row.pipeline))
     try:

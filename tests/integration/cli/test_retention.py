@@ -53,8 +53,8 @@ def test_an_inherited_retention_is_extended_twice_and_inherited_again(scene: Sce
         settings.write(Change(topic=topic, values={SIZE: 10**9}))
     unlimited = settings_of(environment, topic)
     assert unlimited.settings == {TIME: Setting(-1, False), SIZE: Setting(10**9, True)}
-    told = scene.json("retention", "extend", str(scene.key), "--to", "7d", "--lift-size", "--by", "ann")
-    assert told["topics"][0]["settings"] == {SIZE: {"from": 10**9, "to": -1}}
+    printed = scene.json("retention", "extend", str(scene.key), "--to", "7d", "--lift-size", "--by", "ann")
+    assert printed["topics"][0]["settings"] == {SIZE: {"from": 10**9, "to": -1}}
 
     with open_settings(access(topic, {"bootstrap.servers": environment.kafka_host})) as settings:
         settings.write(Change(topic=topic, values={TIME: DAY}))
@@ -137,7 +137,7 @@ def test_an_account_hears_which_right_it_lacks(topic: Topic) -> None:
         assert producer.send(record) == f"{topic.name}/0@10"
 
 
-def test_a_value_that_the_broker_refuses_is_told(scene: Scene) -> None:
+def test_a_value_that_the_broker_refuses_is_reported(scene: Scene) -> None:
     with open_settings(access(scene.topic, {"bootstrap.servers": scene.environment.kafka_host})) as settings:
         with pytest.raises(CliError, match="did not answer about topic"):
             settings.check(Change(topic=scene.topic, values={TIME: -7}))

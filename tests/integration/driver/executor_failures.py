@@ -75,7 +75,7 @@ def of_executor(_: Iterator[Any]) -> Iterator[Any]:
     yield from ()
 
 
-def told(job: Callable[[], object]) -> dict[str, str]:
+def failure_of(job: Callable[[], object]) -> dict[str, str]:
     """Return what the driver says of a job that fails."""
     try:
         job()
@@ -91,9 +91,11 @@ def memory(spark: SparkSession) -> dict[str, dict[str, str]]:
     def of_worker(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[], object]:
         return lambda: spark.range(1).mapInArrow(function, "id long").collect()
 
-    found = {name: told(of_worker(job)) for name, job in WORKERS.items()}
-    found["heap"] = told(lambda: spark.range(1).selectExpr("length(repeat(cast(id as string), 2000000000))").collect())
-    found["killed"] = told(of_worker(of_executor))
+    found = {name: failure_of(of_worker(job)) for name, job in WORKERS.items()}
+    found["heap"] = failure_of(
+        lambda: spark.range(1).selectExpr("length(repeat(cast(id as string), 2000000000))").collect()
+    )
+    found["killed"] = failure_of(of_worker(of_executor))
     return found
 
 

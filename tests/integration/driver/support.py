@@ -63,7 +63,7 @@ class Kafka:
         create_topic(self.admin, new)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions, and wait until clients are told of them: before, a producer refuses their records."""
+        """Add partitions, and wait until clients know them: before, a producer refuses their records."""
         Topics(self.servers).grow(topic, partitions)
 
     def delete(self, topic: str) -> None:
@@ -135,7 +135,7 @@ class Run:
         subprocess.run([self.docker, "pause", self.container], check=True, capture_output=True)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         subprocess.run([self.docker, "unpause", self.container], check=True, capture_output=True)
 
     def kill(self) -> None:

@@ -147,7 +147,7 @@ def test_drivers_that_race_make_one_table(place: Place, environment: Environment
             session.cluster.shutdown()
 
 
-def test_a_table_that_exists_is_used_as_it_is_and_what_differs_is_told(place: Place) -> None:
+def test_a_table_that_exists_is_used_as_it_is_and_differences_are_reported(place: Place) -> None:
     table = f"driver_tests.{place.sink.table}"
     place.session.execute(
         f"CREATE TABLE {table} (topic text, partition int, offset bigint, value text, other int,"
@@ -168,7 +168,7 @@ def test_a_table_that_exists_is_used_as_it_is_and_what_differs_is_told(place: Pl
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "refusal"),
     [
         ({"topic": "string", "partition": "int", "value": "string"}, "'offset' is part of createTable's key"),
         ({"topic": "string", "partition": "void", "offset": "bigint"}, "'partition': createTable has no type for void"),
@@ -190,12 +190,12 @@ def test_a_table_that_exists_is_used_as_it_is_and_what_differs_is_told(place: Pl
         ({"topic": "string", "partition": "int", "offset": "bigint", 'x" int); DROP TABLE y': "int"}, "rename it"),
     ],
 )
-def test_columns_that_make_no_table_are_told_and_nothing_is_created(
-    place: Place, columns: dict[str, str], told: str
+def test_columns_that_make_no_table_are_refused_and_nothing_is_created(
+    place: Place, columns: dict[str, str], refusal: str
 ) -> None:
     with pytest.raises(BadSpec, match="no table driver_tests") as caught:
         place.open().check(frame(**columns))
-    assert told in caught.value.message
+    assert refusal in caught.value.message
     assert place.sink.table not in place.session.cluster.metadata.keyspaces["driver_tests"].tables
 
 
@@ -232,7 +232,7 @@ def test_options_that_cassandra_refuses_are_a_bad_spec(place: Place) -> None:
         place.open(create_table=replace(KEY, compaction={"class": "NoSuchStrategy"})).check(FRAME)
 
 
-def test_a_user_who_may_not_create_is_told_what_to_grant(place: Place, environment: Environment) -> None:
+def test_a_refused_creation_names_the_grant(place: Place, environment: Environment) -> None:
     user = f"u{uuid.uuid4().hex[:8]}"
     place.session.execute(f"CREATE ROLE {user} WITH PASSWORD = 'p' AND LOGIN = true")
     place.session.execute(f"GRANT SELECT ON KEYSPACE driver_tests TO {user}")

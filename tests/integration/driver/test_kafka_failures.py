@@ -52,7 +52,7 @@ def test_a_stop_while_kafka_is_down_exits_0_and_keeps_what_was_committed(one: Pi
     one.wait_committed(100)
     (broker,) = kafka.brokers
     broker.crash()
-    time.sleep(3)  # so that the driver is in a look at the log that nobody answers
+    time.sleep(3)  # so that the driver waits for an answer about the log
     run.signal(signal.SIGTERM)
     assert run.wait(20) == ExitCode.STOPPED
     assert run.verdict().reason == "Stopped"
@@ -94,7 +94,7 @@ def test_a_log_that_was_truncated_and_grew_again_stops_the_next_run_with_the_ran
     assert numbers == {**{at: at for at in range(60)}, **{60 + number: number for number in range(80)}}
 
 
-def test_a_broker_that_restarts_is_no_data_loss(one: Pipeline, kafka: Cluster) -> None:
+def test_a_broker_that_restarts_is_not_a_data_loss(one: Pipeline, kafka: Cluster) -> None:
     produce(one, 100)
     run = one.start(replace(one.take_over(), stall_timeout=240.0))
     one.wait_committed(100)

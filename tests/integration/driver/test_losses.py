@@ -13,7 +13,7 @@ Make = Callable[..., Pipeline]
 PARTITIONS = 4
 
 
-def test_what_kafka_lost_is_told_exactly_and_the_rest_is_read_after_an_acceptance(pipeline: Make) -> None:
+def test_what_kafka_lost_is_reported_exactly_and_the_rest_is_read_after_an_acceptance(pipeline: Make) -> None:
     one = pipeline()
     topic = one.topic
     produce(one, 100, start=0)

@@ -1,4 +1,4 @@
-"""A Spark master that is killed under a driver: what goes on without it, and what a driver says that cannot."""
+"""A Spark master that is killed under a driver: what continues without it, and what a driver says that cannot."""
 
 from __future__ import annotations
 

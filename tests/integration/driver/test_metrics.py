@@ -22,7 +22,7 @@ Make = Callable[..., Pipeline]
 
 
 def scrape(port: int) -> dict[str, float]:
-    """The samples as 'name{label="value"}'; none while nobody listens."""
+    """The samples as 'name{label="value"}'; none while the port is closed."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()

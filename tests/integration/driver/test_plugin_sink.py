@@ -31,7 +31,7 @@ RECORDS = 1_000
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder with an installed package whose sink halts where it is told to."""
+    """A folder with an installed package whose sink halts where the test sets."""
     folder = tmp_path / "packages"
     described = folder / "halting-1.0.dist-info"
     described.mkdir(parents=True)

@@ -109,8 +109,8 @@ def test_a_record_that_is_retried_after_the_code_was_repaired_is_one_row(
 
     with described(environment, key, one.config):
         scene = Scene(environment, key, one.topic, one.session, one.row())
-        (told,) = scene.json("dead-letters", "retry", str(key), "--all", "--yes")["deadLetters"]
-        assert (told["offset"], told["to"]) == (2, f"{one.topic}/1@3")
+        (retried,) = scene.json("dead-letters", "retry", str(key), "--all", "--yes")["deadLetters"]
+        assert (retried["offset"], retried["to"]) == (2, f"{one.topic}/1@3")
         again = scene.json("dead-letters", "retry", str(key), "--all", "--yes")
         assert (again["retriedBefore"], again["deadLetters"]) == (1, [])
 

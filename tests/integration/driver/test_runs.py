@@ -94,7 +94,7 @@ def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> 
     twin = one.start(one.config)
     assert twin.wait() == ExitCode.FENCED
     one.take_over()
-    assert first.wait(60) == ExitCode.FENCED  # it is idle: the look at the fence tells it
+    assert first.wait(60) == ExitCode.FENCED  # it is idle: the look at the fence shows it
     assert first.verdict().reason == "FencedOut"
     again = one.start(replace(one.config, epoch=one.config.epoch - 1))
     assert again.wait() == ExitCode.FENCED
@@ -128,18 +128,18 @@ def test_a_transform_that_makes_a_row_of_an_empty_batch_starts_and_writes_its_ba
     assert [(row.partition, row.offset, row.n) for row in one.rows()] == [(3, 249, 1000)]
 
 
-def test_a_record_that_breaks_the_transform_is_told_with_the_author_s_line(pipeline: Make) -> None:
+def test_a_record_that_breaks_the_transform_is_reported_with_the_author_s_line(pipeline: Make) -> None:
     """A later batch of a run is built without call sites; the run after it meets the same batch first, and has them."""
     one = pipeline()
     one.kafka.produce(one.topic, 2000)
     lines = (CODE / "parse.py").read_text().splitlines()
     place = "parse.py:{}".format(next(number for number, line in enumerate(lines, 1) if '("city").cast' in line))
-    for is_told in (False, True):
+    for is_named in (False, True):
         run = one.start(replace(one.take_over(), entrypoint="parse:brittle"))
         assert run.wait() == ExitCode.FAILED
         verdict = run.verdict()
         assert "CAST_INVALID_INPUT" in verdict.message
-        assert (place in verdict.message) == is_told
+        assert (place in verdict.message) == is_named
         assert set(verdict.batch.values()) == {(250, 500)}
     assert one.committed_records() == 1000
 

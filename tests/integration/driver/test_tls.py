@@ -128,7 +128,7 @@ def test_a_run_over_tls_and_the_next_one_after_all_certificates_were_replaced(
 
 
 def wait_until_used(port: int, certificates: Certificates) -> None:
-    """A broker takes new ones a moment after it was told."""
+    """A broker takes new ones a moment after the request."""
     eventually(f"port {port} has the certificate", lambda: is_used(port, certificates.authority), seconds=30, pause=0.1)
 
 

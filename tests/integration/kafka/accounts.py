@@ -59,7 +59,7 @@ class Topic:
 
 @contextmanager
 def topic_of(environment: Environment) -> Iterator[Topic]:
-    """A topic with RECORDS records, on which nobody has a right."""
+    """A topic with RECORDS records, on which no account has a right."""
     kafka = Kafka(environment.kafka_host)
     topic = Topic(kafka, f"t{uuid.uuid4().hex[:10]}")
     kafka.create(topic.name)

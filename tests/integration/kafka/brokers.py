@@ -35,7 +35,7 @@ PROPERTIES: Final = Path(__file__).parents[3] / "dev" / "testbed" / "kafka" / "s
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return ports on which no process listens."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -134,7 +134,7 @@ class Broker:
         self._docker("pause", self._container)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         self._docker("unpause", self._container)
 
     def cut(self, *, to: int | None = None) -> None:
@@ -235,7 +235,7 @@ class Cluster:
 
     @classmethod
     def start_apart(cls, docker: str, folder: Path, users: Sequence[int], **properties: str) -> Cluster:
-        """Start a broker for each user, nodes 1 and on, and a controller that is no broker, node 0."""
+        """Start a broker for each user, nodes 1 and on, and a controller without a broker, node 0."""
         port, *ports = free_ports(len(users) + 1)
         named = {key.replace("_", "."): value for key, value in properties.items()}
         controller = Broker(docker, 0, port, (0, port), folder / "node-0", named, roles="controller", heap="128m")
@@ -294,7 +294,7 @@ class Cluster:
         self.admin.incremental_alter_configs([broker])[broker].result(30)
 
     def create(self, topic: str, replicas: list[list[int]], **config: str) -> None:
-        """Create a topic, and wait until clients are told its leaders; `replicas` are each partition's nodes."""
+        """Create a topic, and wait until clients know its leaders; `replicas` are each partition's nodes."""
         create_topic(
             self.admin, NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=config)
         )

@@ -103,9 +103,9 @@ async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, p
     assert caught.value.reason == "KafkaCredentialsRejected"
     with pytest.raises(WorkerError) as raised:
         list(read(all_of(topic), properties, patience=60))
-    told = from_text(str(raised.value))
-    assert isinstance(told, DependencyDown)
-    assert told.reason == "KafkaCredentialsRejected"
+    failure = from_text(str(raised.value))
+    assert isinstance(failure, DependencyDown)
+    assert failure.reason == "KafkaCredentialsRejected"
     secrets, place = connection(topic, properties)
     offsets = KafkaOffsets(secrets)
     try:
@@ -122,9 +122,9 @@ def test_rights_that_are_taken_away_stop_the_reader(environment: Environment, to
     wait_granted(topic, properties)
     with pytest.raises(WorkerError) as raised:
         list(read(all_of(topic), properties, patience=60))
-    told = from_text(str(raised.value))
-    assert isinstance(told, DependencyDown)
-    assert told.reason == "KafkaCredentialsRejected"
+    failure = from_text(str(raised.value))
+    assert isinstance(failure, DependencyDown)
+    assert failure.reason == "KafkaCredentialsRejected"
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
@@ -136,6 +136,6 @@ def test_a_wrong_password_is_a_refusal_and_not_silence(environment: Environment,
     assert "wrong" not in caught.value.message
     with pytest.raises(WorkerError) as raised:
         list(read(all_of(topic), properties, patience=60))
-    told = from_text(str(raised.value))
-    assert isinstance(told, DependencyDown)
-    assert told.reason == "KafkaCredentialsRejected"
+    failure = from_text(str(raised.value))
+    assert isinstance(failure, DependencyDown)
+    assert failure.reason == "KafkaCredentialsRejected"

@@ -145,7 +145,7 @@ async def test_the_brokers_own_time_counts_where_the_topic_says_so(kafka: Kafka)
         kafka.delete(name)
 
 
-async def test_an_idle_pipeline_asks_nobody(kafka: Kafka, topic: str, watching: Watcher) -> None:
+async def test_an_idle_pipeline_asks_no_broker(kafka: Kafka, topic: str, watching: Watcher) -> None:
     produce(kafka, topic, 0, [DAY] * 3)
     await watching.find({f"{topic}/0": 1})
     source = await answered(lambda: watching.offsets.ends(watching.connection), Unreachable)
@@ -204,7 +204,7 @@ async def test_records_that_are_gone_have_no_age(kafka: Kafka, topic: str, watch
     assert found.oldest == {}
 
 
-async def test_an_account_that_may_not_describe_the_configuration_is_told_the_right(
+async def test_an_account_that_may_not_describe_the_configuration_gets_the_name_of_the_right(
     environment: Environment, kafka: Kafka
 ) -> None:
     topic = Topic(kafka, f"t{uuid.uuid4().hex[:10]}")

@@ -1,6 +1,6 @@
 """A log that was truncated and grew again beyond the committed offset: found, with the exact range, and never skipped.
 
-The offsets alone look healthy: the committed one lies inside the log. Only the leader epochs tell.
+The offsets alone look healthy: the committed one lies inside the log. Only the leader epochs show it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def produce(cluster: Cluster, records: Mapping[int, int], *, name: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.servers, "batch.num.messages": 1, "log_level": 0, **exactly})
     refused: list[KafkaError] = []
 
-    def told(error: KafkaError | None, _: Message) -> None:
+    def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             refused.append(error)
 
     for partition, count in records.items():
         for number in range(count):
-            producer.produce(TOPIC, value=f"{name}-{number}", partition=partition, on_delivery=told)
+            producer.produce(TOPIC, value=f"{name}-{number}", partition=partition, on_delivery=delivered)
     assert producer.flush(60) == 0
     assert not refused
 
@@ -159,8 +159,8 @@ def test_an_unclean_election_is_data_loss_with_the_range(cluster: Callable[..., 
     assert f"{TOPIC}/0 [40, 100)" in found.message
 
 
-def test_a_new_leader_that_has_all_records_is_no_data_loss(cluster: Callable[..., Cluster]) -> None:
-    """Each restart raises the leader epoch; without truncation the reader goes on."""
+def test_a_new_leader_that_has_all_records_is_not_a_data_loss(cluster: Callable[..., Cluster]) -> None:
+    """Each restart raises the leader epoch; without truncation the reader continues."""
     kafka = cluster()
     kafka.create(TOPIC, [[1]])
     produce(kafka, {0: 20}, name="old")
@@ -176,7 +176,9 @@ def test_a_new_leader_that_has_all_records_is_no_data_loss(cluster: Callable[...
     assert values(kafka, before.ends, now, before.leader_epochs) == [f"new-{number}".encode() for number in range(5)]
 
 
-def test_where_a_log_was_cut_is_found_also_before_it_has_grown_to_the_offset(cluster: Callable[..., Cluster]) -> None:
+def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offset(
+    cluster: Callable[..., Cluster],
+) -> None:
     """Its end would be taken for that place: the new records before the end would never be read."""
     kafka = cluster()
     kafka.create(TOPIC, [[1], [1]])

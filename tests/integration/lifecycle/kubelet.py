@@ -49,9 +49,9 @@ class Kubelet:
         while not self._over.wait(_PAUSE):
             with suppress(urllib.error.URLError, TimeoutError, FenceError):
                 for pod in self._ask("GET", "/api/v1/pods")["items"]:
-                    self._look_after(pod)
+                    self._manage(pod)
 
-    def _look_after(self, pod: dict[str, Any]) -> None:
+    def _manage(self, pod: dict[str, Any]) -> None:
         metadata, component = pod["metadata"], pod["metadata"].get("labels", {}).get(_COMPONENT)
         if component is None:
             return

@@ -1,7 +1,7 @@
 """The whole operator as a process, on a real API server with its controllers and the testbed's Kafka and Cassandra.
 
 No node is there, so pods only say that they run; everything else is real: Helm, the chart's own rights, finalizers,
-garbage collection, the end of a namespace, the fence's rows.  Each command that docs/operations.md tells is run here.
+garbage collection, the end of a namespace, the fence's rows.  Each command that docs/operations.md names is run here.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
         return [item["metadata"]["name"] for item in kubectl.within(HOME).items("secrets", selector)]
 
     eventually("Kubernetes collects what the pipeline owned", lambda: not owned(), seconds=120)
-    assert released(), "nobody collects Helm's release"
+    assert released(), "Kubernetes does not collect Helm's release"
     with stage.installed.operator():
         eventually("the operator uninstalls the release", lambda: not released(), seconds=120)
         kubectl.apply(stage.manifest(name))
@@ -281,7 +281,7 @@ def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
 def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
     """deletionPolicy Delete, with a run that holds the row; then nothing passes to Cassandra any more.
 
-    A finalizer keeps the Secret with the credentials: without them, the operator gives up by itself after 60 s.
+    A finalizer keeps the Secret with the credentials: without them, the operator gives up on its own after 60 s.
     """
     place, environment = "ending", stage.environment
     kubectl = stage.in_namespace(place)
@@ -299,12 +299,12 @@ def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
         relay.be_silent()
         kubectl.run("delete", "namespace", place, "--wait=false")
 
-        def told() -> str:
+        def waits_for() -> str:
             message = said(kubectl.get("spl", "orders"))
             assert "the namespace is being deleted" in message, message
             return message
 
-        message = eventually("the pipeline says what it waits for", told, seconds=120)
+        message = eventually("the pipeline says what it waits for", waits_for, seconds=120)
         assert "the operator does so after 300 s" in message
         command = re.search("kubectl annotate [^;]*", message)
         assert command is not None
@@ -316,7 +316,7 @@ def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
         relay.speak()
 
 
-def test_a_pipeline_moves_to_another_cluster_and_goes_on_there(stage: Stage) -> None:
+def test_a_pipeline_moves_to_another_cluster_and_continues_there(stage: Stage) -> None:
     """A second API server with an operator of the same scope; the commands are those of the docs and the messages."""
     name, first = FLEET[2], stage.kubectl
     before = stage.row(name)

@@ -41,7 +41,7 @@ def apply(kubectl: Kubectl, name: str) -> None:
     kubectl.apply(manifest)
 
 
-def is_told(kubectl: Kubectl, name: str) -> bool:
+def is_reported(kubectl: Kubectl, name: str) -> bool:
     """Whether an operator has written that the spec cannot be used."""
     found = kubectl.get("spl", name)
     assert found is not None
@@ -67,7 +67,7 @@ def holder(installed: Installed) -> str:
 def acts(kubectl: Kubectl, name: str, since: float, replica: Replica) -> None:
     """Check that a replica takes over and reconciles a new pipeline within TAKEOVER."""
     apply(kubectl, name)
-    eventually("another replica acts", lambda: is_told(kubectl, name), seconds=60, pause=0.1)
+    eventually("another replica acts", lambda: is_reported(kubectl, name), seconds=60, pause=0.1)
     took = time.monotonic() - since
     print(f"the other replica acted after {took:.1f} s")
     assert replica.leads
@@ -80,7 +80,7 @@ def test_another_replica_acts_soon_after_the_leader_is_killed(installed: Install
         eventually("it leads", lambda: leader.leads, seconds=60)
         with installed.replica("survivor_1") as other:
             apply(kubectl, "before")
-            eventually("the leader acts", lambda: is_told(kubectl, "before"), seconds=60)
+            eventually("the leader acts", lambda: is_reported(kubectl, "before"), seconds=60)
             assert holder(installed) == "killed_1"
             assert not other.leads
             leader.process.kill()
@@ -104,5 +104,5 @@ def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(installed: Instal
             assert holder(installed) == "successor_1"
             assert "another replica may act, so this one ends" in leader.log.read_text()
             other.process.send_signal(signal.SIGCONT)
-            eventually("its successor goes on", lambda: is_told(kubectl, "late"), seconds=60)
+            eventually("its successor continues", lambda: is_reported(kubectl, "late"), seconds=60)
             assert other.process.poll() is None

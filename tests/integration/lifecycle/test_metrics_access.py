@@ -33,7 +33,7 @@ def plane() -> Iterator[ControlPlane]:
 def kubectl(plane: ControlPlane) -> Kubectl:
     """Two accounts, of which one may read metrics."""
     found = plane.kubectl("default")
-    for account in ("prometheus", "somebody"):
+    for account in ("prometheus", "stranger"):
         found.run("create", "serviceaccount", account)
     found.run("create", "clusterrole", "reader", "--verb=get", "--non-resource-url=/metrics")
     found.run("create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:prometheus")
@@ -85,7 +85,7 @@ async def test_only_who_may_get_the_path_reads_the_metrics(
     secure = SecureMetrics(exposition, folder=tmp_path, access=reviews.access, check=0.1)
     async with secure.served(unused_tcp_port):
         assert await get(unused_tcp_port, tmp_path, token(kubectl, "prometheus")) == (200, "a 1\n")
-        assert (await get(unused_tcp_port, tmp_path, token(kubectl, "somebody")))[0] == 403
+        assert (await get(unused_tcp_port, tmp_path, token(kubectl, "stranger")))[0] == 403
         for wrong in (None, "", "x", "x" * 5000):
             assert (await get(unused_tcp_port, tmp_path, wrong))[0] == 401
         certificate(tmp_path, "second")

@@ -90,11 +90,11 @@ class PageState:
         }
 
 
-def name_receivers(told: PageState) -> None:
+def name_receivers(paging: PageState) -> None:
     """Create the operator's Secret."""
-    hub, mails, am = told.hub, told.mails, told.am
-    told.secret(
-        told.stage.installed.plane.kubectl(HOME),
+    hub, mails, am = paging.hub, paging.mails, paging.am
+    paging.secret(
+        paging.stage.installed.plane.kubectl(HOME),
         "receivers",
         apprise=(
             f"# two\njson://127.0.0.1:{hub.port}/own\n"
@@ -107,20 +107,20 @@ def name_receivers(told: PageState) -> None:
 
 
 @pytest.fixture
-def team(told: PageState) -> Iterator[None]:
+def team(paging: PageState) -> Iterator[None]:
     """Have a Secret in the namespace with a receiver, one that is forbidden, and a line that is none."""
     lines = (
-        f"json://127.0.0.1:{told.hub.port}/team",
-        f"json://127.0.0.1:{told.forbidden.port}/forbidden",
+        f"json://127.0.0.1:{paging.hub.port}/team",
+        f"json://127.0.0.1:{paging.forbidden.port}/forbidden",
         "file:///etc/passwd",
     )
-    told.secret(told.kubectl, "fencepost-pages", apprise="\n".join(lines))
+    paging.secret(paging.kubectl, "fencepost-pages", apprise="\n".join(lines))
     yield
-    told.kubectl.delete("secret", "fencepost-pages")
+    paging.kubectl.delete("secret", "fencepost-pages")
 
 
 @pytest.fixture(scope="module")
-def told(
+def paging(
     installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PageState]:
     mark, session = secrets.token_hex(3), open_session()
@@ -142,38 +142,38 @@ def told(
     Topics(environment.kafka_host).delete(stage.topic)
 
 
-def test_an_operator_that_is_killed_between_the_record_and_the_send_tells_when_it_is_there_again(
-    told: PageState,
+def test_an_operator_that_is_killed_between_the_record_and_the_send_sends_after_its_restart(
+    paging: PageState,
 ) -> None:
-    """The operator's Secret is missing: the incident is recorded, and nobody can be told. Then it is killed."""
+    """The operator's Secret is missing: the incident is recorded, and has no receiver. Then it is killed."""
     name, port = "unsent", free_port()
-    told.stage.installed.plane.kubectl(HOME).delete("secret", "receivers")
-    with told.stage.installed.killable(**told.settings, FENCEPOST_METRICS_PORT=str(port)) as operator:
-        told.kubectl.apply(wrong(told, name))
-        eventually("it is recorded", lambda: told.pages(name), seconds=60)
+    paging.stage.installed.plane.kubectl(HOME).delete("secret", "receivers")
+    with paging.stage.installed.killable(**paging.settings, FENCEPOST_METRICS_PORT=str(port)) as operator:
+        paging.kubectl.apply(wrong(paging, name))
+        eventually("it is recorded", lambda: paging.pages(name), seconds=60)
         eventually("it counts as not delivered", lambda: unsent_seconds(port) > 1, seconds=30)
         operator.kill()
         operator.wait()
-    assert not operators(told, name)
-    assert not told.events("trigger", name, "InvalidSpec")
-    name_receivers(told)
-    with told.stage.installed.killable(**told.settings, FENCEPOST_METRICS_PORT=str(port)):
-        eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
-        eventually("each is recorded", lambda: len(operators(told, name)) == OPERATORS, seconds=60)
+    assert not operators(paging, name)
+    assert not paging.events("trigger", name, "InvalidSpec")
+    name_receivers(paging)
+    with paging.stage.installed.killable(**paging.settings, FENCEPOST_METRICS_PORT=str(port)):
+        eventually("PagerDuty got it", lambda: paging.events("trigger", name, "InvalidSpec"), seconds=60)
+        eventually("each is recorded", lambda: len(operators(paging, name)) == OPERATORS, seconds=60)
         eventually("no page of any pipeline waits", lambda: not unsent_seconds(port), seconds=60)
-        told.kubectl.delete("spl", name)
+        paging.kubectl.delete("spl", name)
 
 
-def wrong(told: PageState, name: str) -> Object:
+def wrong(paging: PageState, name: str) -> Object:
     """Return a suspended pipeline whose spec is invalid."""
-    manifest = told.stage.manifest(name, suspend=True)
+    manifest = paging.stage.manifest(name, suspend=True)
     manifest["spec"]["source"]["kafka"]["properties"] = {"no.such.property": "x"}
     return manifest
 
 
-def operators(told: PageState, name: str) -> set[str]:
+def operators(paging: PageState, name: str) -> set[str]:
     """Return the receivers of the operator's own that know of the invalid spec."""
-    return {each for each in told.sent(name, "InvalidSpec", "opened") if each.startswith("operator/")}
+    return {each for each in paging.sent(name, "InvalidSpec", "opened") if each.startswith("operator/")}
 
 
 def unsent_seconds(port: int) -> float:
@@ -188,60 +188,64 @@ def keys(events: list[Object]) -> set[str]:
 
 
 @pytest.mark.usefixtures("team")
-def test_an_operator_that_is_killed_before_it_told_tells_when_it_is_there_again(told: PageState) -> None:
+def test_an_operator_that_is_killed_before_it_records_a_receipt_sends_again(paging: PageState) -> None:
     """The topic is missing. PagerDuty takes the first request and does not answer; then the operator is killed."""
-    hub, name = told.hub, "orders"
+    hub, name = paging.hub, "orders"
     hub.silent["/v2/enqueue"] = answer = threading.Event()
-    with told.stage.installed.killable(**told.settings) as operator:
-        told.kubectl.apply(told.stage.manifest(name))
-        eventually("PagerDuty got the page", lambda: told.events("trigger", name, "NotReady"), seconds=120)
-        (page,) = [page for page in told.pages(name) if page["reason"] == "NotReady"]
+    with paging.stage.installed.killable(**paging.settings) as operator:
+        paging.kubectl.apply(paging.stage.manifest(name))
+        eventually("PagerDuty got the page", lambda: paging.events("trigger", name, "NotReady"), seconds=120)
+        (page,) = [page for page in paging.pages(name) if page["reason"] == "NotReady"]
         assert page["severity"] == "critical", "recorded before it was sent"
-        assert not [each for each in told.sent(name, "NotReady", "opened") if "pagerduty" in each]
+        assert not [each for each in paging.sent(name, "NotReady", "opened") if "pagerduty" in each]
         eventually("the heart beats", lambda: hub.got("/beat"), seconds=30)
         operator.kill()
         operator.wait()
     hub.silent.clear()
     answer.set()
     hub.posted["/beat"].clear()
-    before = len(told.events("trigger", name, "NotReady"))
-    with told.stage.installed.killable(**told.settings):
-        eventually("PagerDuty got it again", lambda: len(told.events("trigger", name, "NotReady")) > before, seconds=90)
-        everybody = OPERATORS + 1
-        eventually("each is recorded", lambda: len(told.sent(name, "NotReady", "opened")) == everybody, seconds=90)
-        assert len(keys(told.events("trigger", name, "NotReady"))) == 1, "twice, with one key"
-        key = keys(told.events("trigger", name, "NotReady")).pop()
+    before = len(paging.events("trigger", name, "NotReady"))
+    with paging.stage.installed.killable(**paging.settings):
+        eventually(
+            "PagerDuty got it again", lambda: len(paging.events("trigger", name, "NotReady")) > before, seconds=90
+        )
+        all_receivers = OPERATORS + 1
+        eventually(
+            "each is recorded", lambda: len(paging.sent(name, "NotReady", "opened")) == all_receivers, seconds=90
+        )
+        assert len(keys(paging.events("trigger", name, "NotReady"))) == 1, "twice, with one key"
+        key = keys(paging.events("trigger", name, "NotReady")).pop()
         assert key.endswith(f"/{PLACE}/{name}/NotReady")
-        details = told.events("trigger", name, "NotReady")[-1]["payload"]["custom_details"]
+        details = paging.events("trigger", name, "NotReady")[-1]["payload"]["custom_details"]
         assert "Kafka has no topic" in details["What happened"]
         assert details["Look at it"] == f"kubectl describe spl -n {PLACE} {name}"
-        assert any(subject.startswith(f"[critical] {PLACE}/{name} NotReady") for subject in told.mails.subjects())
+        assert any(subject.startswith(f"[critical] {PLACE}/{name} NotReady") for subject in paging.mails.subjects())
         for path in ("/own", "/team"):
             assert [body for body in hub.got(path) if f"{PLACE}/{name} NotReady" in body["title"]]
-        assert not told.forbidden.connections
-        firing = eventually("Alertmanager reports", lambda: told.alerts.received("FencepostNotReady"), seconds=60)
+        assert not paging.forbidden.connections
+        firing = eventually("Alertmanager reports", lambda: paging.alerts.received("FencepostNotReady"), seconds=60)
         assert firing["labels"]["incident"] == key
         eventually("the heart beats again", lambda: hub.got("/beat"), seconds=30)
-        degraded(told, name)
-        Topics(told.stage.environment.kafka_host).create(told.stage.topic, 1)
-        eventually("it streams", lambda: is_ready(told.kubectl.get("spl", name)), seconds=180)
-        eventually("PagerDuty hears of it", lambda: told.events("resolve", name, "NotReady"), seconds=60)
-        assert keys(told.events("resolve", name, "NotReady")) == {key}
-        eventually("Alertmanager reports", lambda: told.alerts.received("FencepostNotReady", "resolved"), seconds=60)
+        degraded(paging, name)
+        Topics(paging.stage.environment.kafka_host).create(paging.stage.topic, 1)
+        eventually("it streams", lambda: is_ready(paging.kubectl.get("spl", name)), seconds=180)
+        eventually("PagerDuty hears of it", lambda: paging.events("resolve", name, "NotReady"), seconds=60)
+        assert keys(paging.events("resolve", name, "NotReady")) == {key}
+        eventually("Alertmanager reports", lambda: paging.alerts.received("FencepostNotReady", "resolved"), seconds=60)
         over = f"Resolved: {PLACE}/{name} NotReady"
-        eventually("mail", lambda: [s for s in told.mails.subjects() if s.startswith(over)], seconds=60)
-        # One receiver of the namespace is out of reach, so the incident stays for a day; the others are not told again.
-        eventually("recorded", lambda: len(told.sent(name, "NotReady", "resolved")) == everybody, seconds=60)
-        assert not told.forbidden.connections, "a tenant's line outside of allowedEndpoints was not contacted"
-        socket.create_connection(("127.0.0.1", told.forbidden.port), timeout=5).close()
-        eventually("a connection would have been seen", lambda: told.forbidden.connections == 1, seconds=10)
+        eventually("mail", lambda: [s for s in paging.mails.subjects() if s.startswith(over)], seconds=60)
+        # One receiver of the namespace is out of reach, so the incident stays for a day; the others get it once.
+        eventually("recorded", lambda: len(paging.sent(name, "NotReady", "resolved")) == all_receivers, seconds=60)
+        assert not paging.forbidden.connections, "a tenant's line outside of allowedEndpoints was not contacted"
+        socket.create_connection(("127.0.0.1", paging.forbidden.port), timeout=5).close()
+        eventually("a connection would have been seen", lambda: paging.forbidden.connections == 1, seconds=10)
 
 
-def degraded(told: PageState, name: str) -> None:
-    """The line that is no receiver is named, and its content is not repeated."""
+def degraded(paging: PageState, name: str) -> None:
+    """The line without a valid receiver is named, and its content is not repeated."""
 
     def condition() -> Any:
-        found = (told.kubectl.get("spl", name) or {})["status"]["conditions"]
+        found = (paging.kubectl.get("spl", name) or {})["status"]["conditions"]
         return next((each for each in found if each["type"] == "PagingDegraded"), None)
 
     said = eventually("the bad line is named", condition, seconds=60)
@@ -250,68 +254,68 @@ def degraded(told: PageState, name: str) -> None:
     assert "/etc/passwd" not in said["message"]
 
 
-def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(told: PageState) -> None:
+def test_a_stalled_pipeline_pages_unless_it_is_silenced_and_its_deletion_resolves(paging: PageState) -> None:
     name = "stalled"
-    told.hub.replies["/own"] = [Reply(429, {"Retry-After": str(WAIT)}), Reply(503)]
-    with told.stage.installed.killable(**told.settings):
-        manifest = told.stage.manifest(name, suspend=True)
+    paging.hub.replies["/own"] = [Reply(429, {"Retry-After": str(WAIT)}), Reply(503)]
+    with paging.stage.installed.killable(**paging.settings):
+        manifest = paging.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {f"{GROUP}/silence-until": "2999-01-01T00:00:00Z"}
-        told.kubectl.apply(manifest)
-        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
+        paging.kubectl.apply(manifest)
+        eventually("it is suspended", lambda: is_ready(paging.kubectl.get("spl", name)), seconds=90)
         wrong = {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}}
-        told.kubectl.patch("spl", name, wrong)
-        eventually("PagerDuty got it", lambda: told.events("trigger", name, "InvalidSpec"), seconds=60)
-        reasons = {event["reason"] for event in told.kubectl.items("events")}
+        paging.kubectl.patch("spl", name, wrong)
+        eventually("PagerDuty got it", lambda: paging.events("trigger", name, "InvalidSpec"), seconds=60)
+        reasons = {event["reason"] for event in paging.kubectl.items("events")}
         assert "SilenceInvalid" in reasons, "a silence needs an end within thirty days"
-        first, second, _ = eventually("the hook took it at last", lambda: three_tries(told, name), seconds=60)
+        first, second, _ = eventually("the hook took it at last", lambda: three_tries(paging, name), seconds=60)
         assert second - first >= WAIT, "not before its Retry-After"
-        eventually("and is recorded", lambda: len(operators(told, name)) == OPERATORS, seconds=60)
-        assert told.hub.replies["/own"] == []
-        told.kubectl.delete("spl", name)
-        assert told.events("resolve", name, "InvalidSpec"), "told before the object is gone"
+        eventually("and is recorded", lambda: len(operators(paging, name)) == OPERATORS, seconds=60)
+        assert paging.hub.replies["/own"] == []
+        paging.kubectl.delete("spl", name)
+        assert paging.events("resolve", name, "InvalidSpec"), "sent before the object is gone"
 
 
-def three_tries(told: PageState, name: str) -> list[float] | None:
+def three_tries(paging: PageState, name: str) -> list[float] | None:
     """When the operator's web hook got the page for the first three times, None before."""
-    got = [at for at, body in told.hub.arrivals("/own") if f"{PLACE}/{name} InvalidSpec" in body["title"]]
+    got = [at for at, body in paging.hub.arrivals("/own") if f"{PLACE}/{name} InvalidSpec" in body["title"]]
     return got[:3] if len(got) > 2 else None
 
 
-def test_a_silence_ends_and_what_is_still_wrong_is_told(told: PageState) -> None:
+def test_a_silence_ends_and_what_is_still_wrong_is_sent(paging: PageState) -> None:
     """Silenced for hours, then for seconds. Beside it a suspended pipeline whose records Kafka is about to delete."""
-    name, forgotten, hub = "silent", "forgotten", told.hub
-    topic, bootstrap = f"{told.stage.topic}-old", told.stage.environment.kafka_host
+    name, forgotten, hub = "silent", "forgotten", paging.hub
+    topic, bootstrap = f"{paging.stage.topic}-old", paging.stage.environment.kafka_host
     Topics(bootstrap).create(topic, 1)
     set_retention(bootstrap, topic, hours=1)
-    with told.stage.installed.killable(**told.settings):
-        manifest = told.stage.manifest(name, suspend=True)
+    with paging.stage.installed.killable(**paging.settings):
+        manifest = paging.stage.manifest(name, suspend=True)
         manifest["metadata"]["annotations"] = {SILENCE_ANNOTATION: moment(hours=2)}
-        reading = told.stage.manifest(forgotten)
+        reading = paging.stage.manifest(forgotten)
         reading["spec"]["source"]["kafka"]["topics"] = [topic]
-        told.kubectl.apply(manifest, reading)
-        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", name)), seconds=90)
-        told.kubectl.patch("spl", name, {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}})
-        eventually("it is recorded", lambda: told.pages(name), seconds=60)
+        paging.kubectl.apply(manifest, reading)
+        eventually("it is suspended", lambda: is_ready(paging.kubectl.get("spl", name)), seconds=90)
+        paging.kubectl.patch("spl", name, {"spec": {"source": {"kafka": {"properties": {"no.such.property": "x"}}}}})
+        eventually("it is recorded", lambda: paging.pages(name), seconds=60)
 
-        eventually("it streams", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
-        told.kubectl.patch("spl", forgotten, {"spec": {"suspend": True}})
-        eventually("it is suspended", lambda: is_ready(told.kubectl.get("spl", forgotten)), seconds=180)
+        eventually("it streams", lambda: is_ready(paging.kubectl.get("spl", forgotten)), seconds=180)
+        paging.kubectl.patch("spl", forgotten, {"spec": {"suspend": True}})
+        eventually("it is suspended", lambda: is_ready(paging.kubectl.get("spl", forgotten)), seconds=180)
         produce(bootstrap, topic, count=20, age=50 * 60)
-        eventually("the risk is paged", lambda: told.events("trigger", forgotten, "DataExpiresSoon"), seconds=120)
-        eventually("and recorded", lambda: told.sent(forgotten, "DataExpiresSoon", "opened"), seconds=60)
-        assert is_ready(told.kubectl.get("spl", forgotten)), "suspended all the time"
-        assert not told.events("trigger", name, "InvalidSpec"), "nobody was told of the silenced one meanwhile"
+        eventually("the risk is paged", lambda: paging.events("trigger", forgotten, "DataExpiresSoon"), seconds=120)
+        eventually("and recorded", lambda: paging.sent(forgotten, "DataExpiresSoon", "opened"), seconds=60)
+        assert is_ready(paging.kubectl.get("spl", forgotten)), "suspended all the time"
+        assert not paging.events("trigger", name, "InvalidSpec"), "no receiver got the silenced one meanwhile"
 
         until = datetime.now(UTC) + timedelta(seconds=5)
-        told.kubectl.patch("spl", name, {"metadata": {"annotations": {SILENCE_ANNOTATION: until.isoformat()}}})
-        eventually("it is told", lambda: told.events("trigger", name, "InvalidSpec"), seconds=90)
+        paging.kubectl.patch("spl", name, {"metadata": {"annotations": {SILENCE_ANNOTATION: until.isoformat()}}})
+        eventually("it is sent", lambda: paging.events("trigger", name, "InvalidSpec"), seconds=90)
         (at, *_) = [
             at for at, event in hub.arrivals("/v2/enqueue") if event["dedup_key"].endswith(f"/{name}/InvalidSpec")
         ]
         assert at >= until.timestamp(), "not before the silence ended"
         for each in (name, forgotten):
-            told.kubectl.delete("spl", each)
-        assert told.events("resolve", name, "InvalidSpec")
+            paging.kubectl.delete("spl", each)
+        assert paging.events("resolve", name, "InvalidSpec")
     Topics(bootstrap).delete(topic)
 
 

@@ -120,7 +120,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     async def seen() -> tuple[Run, ...]:
         return tuple(await answered(lambda: runs.list(key, uid), Unreachable))
 
-    async def all_told() -> bool:
+    async def all_reported() -> bool:
         for run in await seen():
             name = [*RUNS][run.epoch - 1]
             if name == "drained" and run.pod is not None and run.pod.started_at and not run.pod.deleting_since:
@@ -130,7 +130,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
         return found.keys() == RUNS.keys()
 
     try:
-        await eventually_async(all_told, seconds=240)
+        await eventually_async(all_reported, seconds=240)
     except NotInTimeError as error:
         silent = [run for run in await seen() if [*RUNS][run.epoch - 1] not in found]
         raise AssertionError(f"nothing was said of {silent}") from error

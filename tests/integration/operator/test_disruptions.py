@@ -1,7 +1,7 @@
 """A real kubelet evicts a driver, and a real scheduler preempts one: each is named as such.
 
 The testbed's kubelets measure no volumes, so the eviction is for the container's own limit of ephemeral storage.  Both
-pods ask for an extended resource of one node, so that nobody else's pod is preempted.
+pods ask for an extended resource of one node, so that no other pod is preempted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def test_an_eviction_and_a_preemption_are_named_and_cost_no_attempt(
     found: dict[str, Diagnosis] = {}
     came = False
 
-    async def all_told() -> bool:
+    async def all_reported() -> bool:
         nonlocal came
         for run in await runs.list(key, uid):
             name = [*RUNS][run.epoch - 1]
@@ -82,7 +82,7 @@ async def test_an_eviction_and_a_preemption_are_named_and_cost_no_attempt(
                 found[name] = diagnosis
         return found.keys() == RUNS.keys()
 
-    await eventually_async(all_told, seconds=200)
+    await eventually_async(all_reported, seconds=200)
     assert found["evicted"].category is Reason.EVICTED
     assert "ephemeral" in found["evicted"].message
     assert found["preempted"].category is Reason.PREEMPTED

@@ -342,7 +342,7 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
 async def test_what_only_carries_the_label_is_left_alone(
     api: ApiServer, releases: HelmReleases, place: ObjectKey
 ) -> None:
-    """A tenant's copy of one of our objects, and one with a generation that is no number."""
+    """A tenant's copy of one of our objects, and one with a generation that is not a number."""
     await releases.install(place, values())
     before = set((await releases.objects(place, urgent=False)).found)
     marks = {f"{GROUP}/pipeline": place.name, f"{GROUP}/generation": "7"}

@@ -58,7 +58,7 @@ async def test_a_rewind_is_read_written_marked_and_no_longer_listed(
     async def write() -> bool:
         before = await there(rewinds, pipeline)
         try:
-            written = await rewinds.write_status(before, replace(before.status, epoch=7, message="as told"))
+            written = await rewinds.write_status(before, replace(before.status, epoch=7, message="as written"))
         except Conflict:  # an operator was faster
             return False
         assert written.status.epoch == 7
@@ -87,7 +87,7 @@ async def test_a_rewind_is_read_written_marked_and_no_longer_listed(
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "refusal"),
     [
         ({"to": {}}, "exactly one of snapshot, timestamp and offsets"),
         ({"to": {"snapshot": "a", "offsets": {"t/0": 1}}}, "exactly one of snapshot, timestamp and offsets"),
@@ -97,9 +97,9 @@ async def test_a_rewind_is_read_written_marked_and_no_longer_listed(
     ],
 )
 async def test_the_api_server_refuses_what_cannot_be(
-    api: ApiServer, namespace: str, spec: dict[str, Any], told: str
+    api: ApiServer, namespace: str, spec: dict[str, Any], refusal: str
 ) -> None:
-    with pytest.raises(Rejected, match=told):
+    with pytest.raises(Rejected, match=refusal):
         await api.create(REWINDS, namespace=namespace, body=manifest("wrong", **spec))
 
 

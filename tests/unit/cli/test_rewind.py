@@ -102,7 +102,7 @@ def test_a_rewind_that_fails_is_exit_code_1(world: World) -> None:
     [
         ([], "nothing says where to go back to"),
         (["--to-snapshot", "a", "--to-timestamp", "2026-01-31T12:00:00Z"], "or several things do"),
-        (["--to-timestamp", "yesterday"], "is no time"),
+        (["--to-timestamp", "yesterday"], "is not a time"),
         (["--to-snapshot", "No Name"], "is not a valid snapshot name"),
         (["--to-snapshot", "a", "--name", "No Name"], "is not a valid object name"),
         (["--to-offsets", "/nothing/there"], "cannot be read"),

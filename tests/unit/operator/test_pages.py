@@ -518,17 +518,17 @@ def test_a_silence_without_a_proper_end_is_none(value: str) -> None:
 
 
 def test_a_bad_silence_is_reported_beside_a_bad_receiver() -> None:
-    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL."),)))
+    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is not a URL."),)))
     silenced(story, "tomorrow")
     (event,) = story.goes(ready()).events
     assert event.reason == Reason.SILENCE_INVALID
     assert SILENCE_ANNOTATION in event.message
-    assert event.message.endswith("line 3 is no URL.")
+    assert event.message.endswith("line 3 is not a URL.")
 
 
 def test_a_bad_receiver_is_reported_once_until_it_is_corrected() -> None:
-    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is no URL"),)))
-    assert [event.message for event in story.goes(ready()).events] == ["line 3 is no URL"]
+    story = Story(replace(ONE, problems=(PagingProblem(reason="ReceiverInvalid", message="line 3 is not a URL"),)))
+    assert [event.message for event in story.goes(ready()).events] == ["line 3 is not a URL"]
     assert not story.goes(ready()).events
     story.facts = ONE
     assert PAGING_DEGRADED not in [c.type for c in story.goes(ready()).status.conditions]

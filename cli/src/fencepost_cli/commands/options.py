@@ -210,7 +210,7 @@ def parse_since(text: str | None, *, option: str = "--since", now: datetime | No
     )
 
 
-def parse_moment(text: str, option: str, *, what: str = "no time", remedy: str | None = None) -> datetime:
+def parse_moment(text: str, option: str, *, what: str = "not a time", remedy: str | None = None) -> datetime:
     """Return the moment of an ISO 8601 time; one without a zone is UTC. Raises CliError."""
     try:
         found = datetime.fromisoformat(text)
