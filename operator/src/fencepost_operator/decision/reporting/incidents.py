@@ -1,7 +1,7 @@
 """Which incidents of a pipeline are open: a table of conditions and Events.  Pure.
 
-An incident of readiness (Stalled, NotReady, BackingOff) lasts until the pipeline is ready: a retry that fails is no
-recovery.  Any other one lasts as long as its condition, and one of an Event until none has come for `MOMENT`.
+An incident of readiness (Stalled, NotReady, BackingOff) lasts until the pipeline is ready: a failed retry does not
+end it.  Any other one lasts as long as its condition, and one of an Event until none has come for `MOMENT`.
 """
 
 from __future__ import annotations
