@@ -19,10 +19,10 @@ from cassandra.connection import ConnectionException
 from cassandra.cqltypes import ListType, MapType, SetType, TupleType, UserType
 from cassandra.protocol import NotSupportedError, ProtocolHandler, ResultMessage
 
-LARGEST_FRAME: Final = 8 * 1024 * 1024
+LARGEST_FRAME: Final = 10 * 1024 * 1024
 """Bytes of one answer.
 
-The largest is a fence row: five maps of 6000 partitions, with the longest names that Kafka allows, have 8 MB.
+The largest is a fence row: six maps of 6,000 partitions, with the longest names that Kafka allows, have 9.3 MiB.
 """
 _AT_ONCE: Final = 256
 """Answers, or segments of them, in the bytes of one read; a session has a few requests in progress."""
