@@ -297,12 +297,7 @@ class Faults:
 
     def _recreate(self) -> None:
         world = self.world
-        before = world.topic_ids.get(TOPIC, f"id-{TOPIC}")
-        world.topic_ids[TOPIC] = f"{before}x"
-        for key in world.ends:
-            world.ends[key] = 10
-        world.growth.clear()
-        world.starts.clear()
+        world.recreate(TOPIC)
         world.contents.failing.clear()
         world.invariants.output.letters.clear()
         world.lost.clear()

@@ -135,6 +135,12 @@ def test_a_rewind_of_a_suspended_pipeline_whose_progress_was_deleted_waits() -> 
     assert play(History(13755, history.Setup(retain=False), happens)) is None
 
 
+def test_a_rewind_to_a_time_keeps_its_target_when_the_topic_is_recreated() -> None:
+    """Injected: between the two, the next step of the rewind; the next claim reports the loss (seed 307363)."""
+    happens = (events.RewindToTime(21.0, delete_output=True), events.GrowTopic(24.0), events.RecreateTopic(30.0))
+    assert play(History(307363, history.Setup(), happens)) is None
+
+
 def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
     """Injected: the node of the first pod is removed (seed 63413)."""
     lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))

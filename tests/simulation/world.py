@@ -57,6 +57,8 @@ class SimulatedWorld(World):
     driver_skew: float = 0.0
     batch_takes: float = 1.0
     contents: Contents = field(default_factory=Contents)
+    former_growth: dict[str, dict[str, list[tuple[int, datetime]]]] = field(default_factory=dict)
+    """By the id of a topic that was recreated since, the `growth` of its partitions."""
     ends_at_claim: list[int] = field(default_factory=list)
     """Exit codes with which drivers end as soon as they have claimed, one each."""
     lose_answers: list[tuple[str, bool]] = field(default_factory=list)
@@ -293,10 +295,30 @@ class SimulatedWorld(World):
         self.invariants.output.grown.setdefault(self.topic_ids.get(topic, f"id-{topic}"), {})[key] = older
         self.ends[key], self.growth[key] = 0, [(0, self.now)]
 
+    def recreate(self, topic: str) -> None:
+        """Replace a topic by one of the same name and as many partitions, with a few records each."""
+        before = self.topic_ids.get(topic, f"id-{topic}")
+        self.topic_ids[topic] = f"{before}x"
+        self.former_growth[before] = dict(self.growth)
+        self.growth.clear()
+        self.starts.clear()
+        for key in self.ends:
+            self.ends[key] = 10
+
     def at(self, moment: datetime) -> dict[str, int]:
-        """Return the first offsets that are not before a moment; of partitions that have one."""
-        found = {key: next((end for end, at in self.growth.get(key, ()) if at >= moment), None) for key in self.ends}
-        return {key: offset for key, offset in found.items() if offset is not None}
+        """Return the first offsets that are not before a moment, of partitions that have one.
+
+        They are of the log that the fence row's offsets are of, also when the topic was recreated since.
+        """
+        row = next(iter(self.table.rows.values()), None)
+        ids = row.topic_ids if row is not None else {}
+        found: dict[str, int] = {}
+        for key in self.ends:
+            growth = self.former_growth.get(ids.get(split_offset_key(key)[0], ""), self.growth)
+            offset = next((end for end, at in growth.get(key, ()) if at >= moment), None)
+            if offset is not None:
+                found[key] = offset
+        return found
 
     # nodes
 
