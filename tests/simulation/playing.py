@@ -9,6 +9,7 @@ from typing import Final
 
 from fakes.manifests import KEY
 from fakes.world import START
+from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
 from fencepost_operator.decision.reporting.incidents import MOMENT
 from fencepost_operator.decision.run.restart_loop import LOOP, WINDOW
@@ -28,7 +29,11 @@ ARRIVES_IN: Final = 1200.0
 PASSES: Final = 400
 """Passes of one operator in that time."""
 RUNNING: Final = frozenset({State.RUNNING, State.CATCHING_UP})
-CATCHES_UP_IN: Final = 3600.0
+CATCHES_UP_IN: Final = 12 * RAISE_LIMIT
+"""Seconds: after batches that were too large, a run begins with a few records, and doubles them once in RAISE_LIMIT.
+
+From three records at first, that is enough for what comes while a driver hangs during the longest blindness.
+"""
 SETTLES_IN: Final = 200.0
 """Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
 QUIET: Final = 130.0

@@ -141,6 +141,16 @@ def test_a_rewind_to_a_time_keeps_its_target_when_the_topic_is_recreated() -> No
     assert play(History(307363, history.Setup(), happens)) is None
 
 
+def test_a_backlog_of_minutes_takes_as_long_as_small_batches_need_to_grow() -> None:
+    """The driver hangs for 25 minutes after batches of four records, the size of which doubles slowly (seed 321449)."""
+    happens = (
+        events.TooLargeBatches(5.0, fits=5, lasts=45.0),
+        events.ChangeImage(19.0),
+        events.Blindness(48.0, seconds=1500.0),
+    )
+    assert play(History(321449, history.Setup(operators=2, operator_skew=20.0), happens)) is None
+
+
 def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
     """Injected: the node of the first pod is removed (seed 63413)."""
     lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))
