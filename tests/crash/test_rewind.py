@@ -254,6 +254,19 @@ async def test_a_recreated_topic_is_refused() -> None:
     assert "topic orders was recreated" in stage.rewind.status.message
 
 
+async def test_a_topic_that_is_recreated_before_the_purge_keeps_its_output() -> None:
+    """Kafka no longer has the records from which the rows would be written again."""
+    stage = await streaming()
+    ask(stage, deleteOutput=True)
+    await stage.until(lambda: stage.rewind.status.target is not None)
+    assert not stage.rewind.is_held
+    stage.world.topic_ids["orders"] = "another"
+    await stage.until(stage.is_over)
+    assert "topic orders was recreated" in stage.rewind.status.message
+    assert dict(stage.world.table.rows[ROW].offsets) == ENDS
+    assert not stage.world.purged
+
+
 async def test_where_the_pipeline_is_already_nothing_is_done() -> None:
     stage = await streaming()
     ask(stage, {"offsets": dict(ENDS)})

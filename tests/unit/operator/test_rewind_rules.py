@@ -48,7 +48,14 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
     """Return a rewind that deletes output next, after a run that was given up."""
     pipeline = replace(read_pipeline(body()), finalizers=(FINALIZER,), status=Status(epoch=3, run=ended))
     assert isinstance(pipeline.spec, Spec)
-    row = FenceRow(pipeline="default/shop/orders", owner="cluster-1/uid-1", epoch=3, offsets={"orders/0": 50})
+    row = FenceRow(
+        pipeline="default/shop/orders",
+        owner="cluster-1/uid-1",
+        epoch=3,
+        offsets={"orders/0": 50},
+        topic_ids={"orders": "id-orders"},
+    )
+    log = Watermarks(ends={"orders/0": 60}, starts={"orders/0": 0}, topic_ids=row.topic_ids)
     observation = Observation(
         now=NOW,
         references=Known(References(hashes={})),
@@ -57,7 +64,7 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
         runs=Known((job,) if job is not None else ()),
         run_node=Known(None),
         fence=Known(row),
-        source=Known(Watermarks(ends={"orders/0": 60})),
+        source=Known(log),
         stop_measured_since=ended.stop_requested_at,
     )
     config = ReconcileConfig(cluster_uid="cluster-1")

@@ -31,6 +31,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rewind.purge_jobs import is_purged, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.step_status import Progress, completed, failed, reached, waiting
+from fencepost_operator.decision.rewind.target import check as check_target
 from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
 from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_deleted
 from fencepost_operator.decision.run.confirmation import how_to_prove, is_confirmed, proof_is_late
@@ -197,6 +198,8 @@ def purge(context: RewindContext) -> Progress | None:
         return _without_proof(context, run)
     if isinstance(job, Unknown):
         return _working(context, RewindStep.PURGE, _why_unknown(job))
+    if job.value is None and not context.rewind.is_held and (found := _unrepeatable(context, target)) is not None:
+        return found
     if job.value is None:
         action = start_purge(context.run, context.rewind, target)
         progress = _working(context, RewindStep.PURGE, "Deleting the output beyond the target", action=action)
@@ -309,6 +312,14 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
     if not isinstance(found, ResolvedTarget):
         return _refused(context, found)
     return _needless(context) if _is_where_it_goes(context, found) else found
+
+
+def _unrepeatable(context: RewindContext, target: ResolvedTarget) -> Progress | None:
+    """Refuse to delete rows that cannot be written again: while the purge waited, Kafka may have lost the records."""
+    found = check_target(target, context.row, context.run.observation.source)
+    if isinstance(found, Unknown):
+        return _working(context, RewindStep.PURGE, _why_unknown(found))
+    return _refused(context, found) if found else None
 
 
 def _without_proof(context: RewindContext, run: RunStatus) -> Progress:

@@ -33,9 +33,14 @@ def resolve(
     found = _named(spec, row, source.value, facts)
     if not isinstance(found, ResolvedTarget):
         return found
-    if (unknown := _unknown(found, row, source.value)) is not None:
-        return unknown
-    return tuple(_wrong(found, row, source.value)) or found
+    return check(found, row, source) or found
+
+
+def check(target: ResolvedTarget, row: FenceRow, source: Fact[Watermarks]) -> Unknown | Violations:
+    """Return what is wrong with a target by now, or what keeps it from being checked."""
+    if isinstance(source, Unknown):
+        return source
+    return _unknown(target, row, source.value) or tuple(_wrong(target, row, source.value))
 
 
 def records_to_repeat(row: FenceRow, target: ResolvedTarget) -> int:
