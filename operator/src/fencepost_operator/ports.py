@@ -299,7 +299,7 @@ class FenceStore(Protocol):
     async def accept_loss(
         self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
     ) -> None:
-        """Record who accepts a loss and how to continue, now. Raises Conflict when there is no such loss."""
+        """Record who accepts a loss and how to continue, now. Raises Conflict when the loss does not exist."""
         ...
 
     async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:

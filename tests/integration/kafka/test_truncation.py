@@ -203,7 +203,7 @@ def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offs
 def test_a_record_has_the_epoch_under_which_it_was_written_whoever_serves_it(
     cluster: Callable[..., Cluster], settings: dict[str, str]
 ) -> None:
-    """So a plain restart of the broker is no other log, and neither are markers and aborted records."""
+    """So a plain restart of the broker is not another log, and neither are markers and aborted records."""
     kafka = cluster()
     kafka.create(TOPIC, [[1]])
     (broker,) = kafka.brokers

@@ -99,14 +99,20 @@ def assert_read_whole(world: World, log: Replicas, broker: str, start: int = 0) 
     assert world.row().offsets == {KEY: len(log.logs[broker])}
 
 
-def test_rows_of_a_leader_that_was_cut_off_are_committed_under_its_epoch_and_lost_under_the_next_leader_s() -> None:
-    """Found: a worker's consumer read from it a batch that was planned by the log of the next leader."""
+def with_a_leader_that_was_cut_off(*, new: int) -> tuple[World, Replicas]:
+    """A world that has committed 40 records; then A has 50 more of its own, and the next leader B has `new` others."""
     log = Replicas(logs={"A": [1] * 40, "B": [1] * 40}, leads={"A": 1})
     world = World(log=log)
     run(world)
-    log.logs = {"A": [1] * 90, "B": [1] * 40 + [2] * 50}
+    log.logs = {"A": [1] * 90, "B": [1] * 40 + [2] * new}
     log.leads["B"] = 2
     log.look = "B"  # the driver sees the next leader, and neither its own question nor its tasks reach it
+    return world, log
+
+
+def test_rows_of_a_leader_that_was_cut_off_are_committed_under_its_epoch_and_lost_under_the_next_leader_s() -> None:
+    """Found: a worker's consumer read from it a batch that was planned by the log of the next leader."""
+    world, log = with_a_leader_that_was_cut_off(new=50)
     run(world)
     assert world.row().offsets == {KEY: 90}
     assert (world.row().leader_epochs, world.row().epoch_starts) == ({KEY: 1}, {KEY: 0})
@@ -118,12 +124,7 @@ def test_rows_of_a_leader_that_was_cut_off_are_committed_under_its_epoch_and_los
 
 
 def test_a_run_that_reads_on_from_the_leader_that_was_cut_off_finds_it_with_the_first_record_of_the_next_one() -> None:
-    log = Replicas(logs={"A": [1] * 40, "B": [1] * 40}, leads={"A": 1})
-    world = World(log=log)
-    run(world)
-    log.logs = {"A": [1] * 90, "B": [1] * 40 + [2] * 70}
-    log.leads["B"] = 2
-    log.look = "B"
+    world, log = with_a_leader_that_was_cut_off(new=70)
     loop, engine = world.loop(world.take_over(), driver="other", limit=50)
 
     def move() -> None:

@@ -61,7 +61,6 @@ _DIVERGENCE: Final = re.compile(r"broker end offset is (\d+)(?: \(offset leader 
 """In the same report, and nowhere else: the offset from which on the log differs from what was read.
 
 It is where the log ends the epoch that was asked about, or the last one before that, which is the other number.
-
 It is -1 of a broker that knows no epoch so late: one that the controller does not reach, and that leads no more.
 """
 
