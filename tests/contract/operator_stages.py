@@ -39,8 +39,8 @@ from fencepost_operator.api import (
     ObjectKey,
 )
 from fencepost_operator.errors import Unreachable
+from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
-from fencepost_operator.runtime.reconciler import Ports
 from flights.topics import Topics
 from harness.waiting import answered
 from integration.operator.cluster import PIPELINES, own_namespace

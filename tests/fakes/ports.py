@@ -21,7 +21,7 @@ from fencepost_operator.api import (
 from fencepost_operator.observation import (
     Backlog,
 )
-from fencepost_operator.runtime.reconciler import Ports
+from fencepost_operator.ports import Ports
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ from fakes.objects_ports import FakePipelines
 from fakes.ports import ports_of
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
 from fencepost_operator.errors import PortError, Unreachable
-from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from fencepost_operator.ports import Ports
+from fencepost_operator.runtime.reconciler import Reconciler
 from fencepost_operator.runtime.restart_permits import RestartPermits
 from simulation import events as e
 from simulation.invariants import HOT_LOOP, Pass, require

@@ -45,7 +45,7 @@ def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> 
         endpoint, place = replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint)), "--cassandra"
     scope = overrides.scope or found.scope or Settings().scope
     return CassandraAccess(
-        pipeline=fence_key(scope, found.key.namespace, found.key.name),
+        pipeline=fence_key(scope, found.key),
         keyspace=checkpoint.keyspace,
         endpoint=endpoint,
         consistency=checkpoint.consistency,

@@ -39,13 +39,14 @@ from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.pager_setup import Pages
+from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.metrics.scrapes import Scrapes
 from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
 from fencepost_operator.runtime.probes import Probes
-from fencepost_operator.runtime.reconciler import Ports, Reconciler
+from fencepost_operator.runtime.reconciler import Reconciler
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 

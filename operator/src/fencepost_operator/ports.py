@@ -6,8 +6,8 @@ Every write is idempotent: done twice, it is done once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -42,6 +42,7 @@ from fencepost_operator.observation import (
     UnreadRecords,
     Watermarks,
 )
+from fencepost_operator.paging.page import NoPager, Pager
 
 
 class Clock(Protocol):
@@ -432,3 +433,23 @@ class Metrics(Protocol):
     def forget(self, key: ObjectKey) -> None:
         """Drop the series of a pipeline that is gone."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """All ports of the loop."""
+
+    pipelines: Pipelines
+    releases: Releases
+    runs: Runs
+    revisions: Revisions
+    rewinds: Rewinds
+    purges: Purges
+    objects: Objects
+    fences: FenceStore
+    offsets: Offsets
+    metrics: Metrics
+    clock: SteadyClock
+    pager: Pager = field(default_factory=NoPager)
+    may_write: Callable[[], None] = lambda: None
+    """Raises NotLeading while another replica of the operator may act."""

@@ -53,7 +53,7 @@ def driver_config(
     checkpoint = spec.checkpoint
     sinks = tuple(_sink(sink) for sink in spec.sinks)
     return DriverConfig(
-        pipeline=names.fence_key(config.scope, key.namespace, key.name),
+        pipeline=names.fence_key(config.scope, key),
         epoch=epoch,
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,

@@ -48,9 +48,9 @@ def master_url(pipeline: str, generation: int, *, namespace: str, cluster_domain
     return f"spark://{master}-0.{master}.{namespace}.svc.{cluster_domain}:{MASTER_PORT}"
 
 
-def fence_key(scope: str, namespace: str, pipeline: str) -> str:
+def fence_key(scope: str, key: ObjectKey) -> str:
     """Return the key of a pipeline's fence row."""
-    return f"{scope}/{namespace}/{pipeline}"
+    return f"{scope}/{key}"
 
 
 def fence_owner(cluster_uid: str, uid: str) -> str:

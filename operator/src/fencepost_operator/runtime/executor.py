@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from fencepost_operator.actions import (
     AcceptLoss,
@@ -31,33 +30,14 @@ from fencepost_operator.api import CassandraConnection, Pipeline, Reason, Reconc
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
-from fencepost_operator.ports import FenceStore, Pipelines, Purges, Releases, Revisions, Runs
-
-
-class Targets(Protocol):
-    """The ports that an action writes to."""
-
-    @property
-    def pipelines(self) -> Pipelines: ...  # noqa: D102
-    @property
-    def releases(self) -> Releases: ...  # noqa: D102
-    @property
-    def runs(self) -> Runs: ...  # noqa: D102
-    @property
-    def revisions(self) -> Revisions: ...  # noqa: D102
-    @property
-    def purges(self) -> Purges: ...  # noqa: D102
-    @property
-    def fences(self) -> FenceStore: ...  # noqa: D102
-    @property
-    def may_write(self) -> Callable[[], None]: ...  # noqa: D102
+from fencepost_operator.ports import Ports
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Executes actions. Raises PortError and Conflict as the ports do."""
 
-    ports: Targets
+    ports: Ports
     config: ReconcileConfig
 
     async def execute(self, pipeline: Pipeline, action: Action) -> None:  # noqa: C901, PLR0912 - a table
@@ -125,7 +105,7 @@ class Executor:
                 assert_never(action)
 
     def _row(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key.namespace, pipeline.key.name)
+        return names.fence_key(self.config.scope, pipeline.key)
 
     @staticmethod
     def _connection(pipeline: Pipeline) -> CassandraConnection:

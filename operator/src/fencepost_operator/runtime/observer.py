@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
@@ -50,18 +50,7 @@ from fencepost_operator.observation import (
     Watermarks,
     reports_matter,
 )
-from fencepost_operator.ports import (
-    Clock,
-    FenceStore,
-    Objects,
-    Offsets,
-    Pipelines,
-    Purges,
-    Releases,
-    Revisions,
-    Rewinds,
-    Runs,
-)
+from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.rewind_observer import RewindObserver
 from fencepost_operator.runtime.spec_in_effect import SpecInEffect
 from fencepost_operator.turns import time_limit
@@ -72,41 +61,16 @@ UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec i
 NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="not observed", remedy="")
 
 
-class Sources(Protocol):
-    """The ports that an observation reads."""
-
-    @property
-    def pipelines(self) -> Pipelines: ...  # noqa: D102
-    @property
-    def releases(self) -> Releases: ...  # noqa: D102
-    @property
-    def runs(self) -> Runs: ...  # noqa: D102
-    @property
-    def objects(self) -> Objects: ...  # noqa: D102
-    @property
-    def fences(self) -> FenceStore: ...  # noqa: D102
-    @property
-    def offsets(self) -> Offsets: ...  # noqa: D102
-    @property
-    def rewinds(self) -> Rewinds: ...  # noqa: D102
-    @property
-    def purges(self) -> Purges: ...  # noqa: D102
-    @property
-    def revisions(self) -> Revisions: ...  # noqa: D102
-    @property
-    def clock(self) -> Clock: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True)
 class Observer:
     """Makes observations of pipelines."""
 
-    ports: Sources
+    ports: Ports
     config: ReconcileConfig
 
     async def with_valid_spec(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with the spec in effect: the last valid or stable one, as far as it is kept."""
-        return await SpecInEffect(self.ports.objects, self.ports.revisions, self._see).of(pipeline)
+        return await SpecInEffect(self.ports, self._see).of(pipeline)
 
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
@@ -201,7 +165,7 @@ class Observer:
         return await self._see(self.ports.fences.read_progress(connection, self._row_of(pipeline)))
 
     def _row_of(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key.namespace, pipeline.key.name)
+        return names.fence_key(self.config.scope, pipeline.key)
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
@@ -335,8 +299,7 @@ class Observer:
     async def _rewinds(self, pipeline: Pipeline) -> tuple[Fact[tuple[Rewind, ...]], RewindFacts]:
         expected = pipeline.status.rewind is not None
         rewinds = await self._see(self.ports.rewinds.unfinished(pipeline.key, expected=expected))
-        observer = RewindObserver(self.ports.fences, self.ports.offsets, self.ports.purges, self.config, self._see)
-        return rewinds, await observer.facts(pipeline, rewinds)
+        return rewinds, await RewindObserver(self.ports, self.config, self._see).facts(pipeline, rewinds)
 
     def _run_terminated(self, run: RunStatus | None) -> bool:
         return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,20 +27,7 @@ from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
-from fencepost_operator.paging.page import NoPager, Pager
-from fencepost_operator.ports import (
-    FenceStore,
-    Metrics,
-    Objects,
-    Offsets,
-    Pipelines,
-    Purges,
-    Releases,
-    Revisions,
-    Rewinds,
-    Runs,
-    SteadyClock,
-)
+from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
@@ -64,26 +51,6 @@ _BLIND: Final = "blind"
 """The runs could not be listed: a driver that is dead by now would not be noticed."""
 _NOT_RECONCILED: Final = frozenset({_CONFLICT, _GONE, _BLIND})
 """Outcomes of passes that end without an error and do not reconcile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """The whole world of the loop."""
-
-    pipelines: Pipelines
-    releases: Releases
-    runs: Runs
-    revisions: Revisions
-    rewinds: Rewinds
-    purges: Purges
-    objects: Objects
-    fences: FenceStore
-    offsets: Offsets
-    metrics: Metrics
-    clock: SteadyClock
-    pager: Pager = field(default_factory=NoPager)
-    may_write: Callable[[], None] = lambda: None
-    """Raises NotLeading while another replica of the operator may act."""
 
 
 @dataclass(slots=True, kw_only=True)

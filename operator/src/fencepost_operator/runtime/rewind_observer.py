@@ -15,7 +15,7 @@ from fencepost_operator.decision.rewind.queue import next_rewind
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
 from fencepost_operator.observation import Fact, Known, PurgeJob, RewindFacts
-from fencepost_operator.ports import FenceStore, Offsets, Purges
+from fencepost_operator.ports import Ports
 
 See: TypeAlias = Callable[[Awaitable[Any]], Awaitable[Fact[Any]]]
 """Waits for an answer for as long as an observation may take; a failure is Unknown."""
@@ -25,9 +25,7 @@ See: TypeAlias = Callable[[Awaitable[Any]], Awaitable[Fact[Any]]]
 class RewindObserver:
     """Makes the facts of one pipeline's rewind."""
 
-    fences: FenceStore
-    offsets: Offsets
-    purges: Purges
+    ports: Ports
     config: ReconcileConfig
     see: See
 
@@ -55,17 +53,17 @@ class RewindObserver:
     ) -> Fact[Mapping[str, int]]:
         if timestamp is None or rewind.status.target is not None:
             return Known({})
-        return await self.see(self.offsets.at(kafka_connection(pipeline.key, spec), timestamp))
+        return await self.see(self.ports.offsets.at(kafka_connection(pipeline.key, spec), timestamp))
 
     async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None]:
         if wanted is None:
             return Known(None)
         connection = cassandra_connection(pipeline.key, spec.checkpoint)
-        return await self.see(self.fences.find_snapshot(connection, self._row(pipeline), wanted))
+        return await self.see(self.ports.fences.find_snapshot(connection, self._row(pipeline), wanted))
 
     async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None]:
         name = purge_due(rewind)
-        return Known(None) if name is None else await self.see(self.purges.find(pipeline.key, name, rewind.uid))
+        return Known(None) if name is None else await self.see(self.ports.purges.find(pipeline.key, name, rewind.uid))
 
     async def _first_commit(self, pipeline: Pipeline, spec: Spec, rewind: Rewind) -> Fact[Mapping[str, int] | None]:
         status, done = rewind.status, rewind.status.step(RewindStep.SET_OFFSETS)
@@ -73,10 +71,10 @@ class RewindObserver:
             return Known(None)
         connection = cassandra_connection(pipeline.key, spec.checkpoint)
         return await self.see(
-            self.fences.first_commit(
+            self.ports.fences.first_commit(
                 connection, self._row(pipeline), epoch=status.epoch, version=status.version, since=done.finished_at
             )
         )
 
     def _row(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key.namespace, pipeline.key.name)
+        return names.fence_key(self.config.scope, pipeline.key)

@@ -11,7 +11,7 @@ from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.desired.hashes import config_maps
 from fencepost_operator.desired.spec_identity import standing_in
 from fencepost_operator.observation import Known, References, Unknown
-from fencepost_operator.ports import Objects, Revisions
+from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.rewind_observer import See
 
 NOTHING: References = References(hashes={})
@@ -21,8 +21,7 @@ NOTHING: References = References(hashes={})
 class SpecInEffect:
     """Finds the spec in effect among those that are kept."""
 
-    objects: Objects
-    revisions: Revisions
+    ports: Ports
     see: See
 
     async def of(self, pipeline: Pipeline) -> Pipeline:
@@ -48,7 +47,7 @@ class SpecInEffect:
     async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, reported: RollbackStatus) -> Pipeline:
         """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
         maps = config_maps(own)
-        references = await self.see(self.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
+        references = await self.see(self.ports.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
         if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
             return pipeline
         found = await self._kept_spec(pipeline, reported.revision)
@@ -59,7 +58,7 @@ class SpecInEffect:
 
     async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str | None:
         """Return a revision and its spec, or why it cannot be used and what to do; None where it does not exist."""
-        found = await self.see(self.revisions.find(pipeline.key, pipeline.uid, name))
+        found = await self.see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
         if isinstance(found, Unknown):
             return with_remedy(found.message, found.remedy)
         if found.value is None:
