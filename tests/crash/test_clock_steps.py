@@ -14,6 +14,7 @@ from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Reason
 from fencepost_operator.desired import labels
+from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.runtime.reconciler import Reconciler
 
 
@@ -121,4 +122,24 @@ async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> Non
             await stage.turn()
         stage.world.advance(1)
     assert clock.ahead == timedelta()
+    assert stage.world.table.rows[ROW].epoch == 1
+
+
+@pytest.mark.parametrize("failure", [Unreachable("no answer"), Conflict("changed by another client")])
+async def test_a_step_of_the_clock_counts_until_a_pass_is_recorded(failure: Exception) -> None:
+    """Injected: the first pass after the step cannot write the status, and the driver stands still for seconds."""
+    stage, clock = await running()
+    for driver in stage.world.drivers:
+        driver.frozen = True
+    await stage.run(5)
+    failures = [failure]
+
+    def refuse(_number: int, name: str) -> None:
+        if name == "write_status" and failures:
+            raise failures.pop()
+
+    stage.gate.before = refuse
+    clock.ahead = timedelta(minutes=10)
+    await stage.run(10)
+    assert not failures
     assert stage.world.table.rows[ROW].epoch == 1

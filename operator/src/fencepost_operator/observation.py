@@ -429,8 +429,8 @@ class Observation:
     snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
     """The facts of the pipeline's snapshots, the newest first; Known(None) if not observed."""
     clock_is_steady: bool = True
-    """False where the wall clock has stepped since the pass before, or this process has made none: what it would have
-    measured is not known."""
+    """False where the wall clock has stepped since the last pass that was recorded, or this process has recorded none:
+    what it would have measured is not known."""
     measured_since: datetime | None = None
     """Since when no other operator has written to the status moments of its own clock; None where that is not known."""
     stop_measured_since: datetime | None = None

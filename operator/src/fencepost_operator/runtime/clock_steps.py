@@ -14,22 +14,22 @@ TOLERANCE: Final = 2.0
 
 @dataclass(slots=True)
 class ClockSteps:
-    """Both clocks as they were at the last pass over each pipeline."""
+    """Both clocks as they were at the last pass over each pipeline that was recorded."""
 
     _seen: dict[ObjectKey, tuple[datetime, float]] = field(default_factory=dict)
     _left: dict[ObjectKey, Status] = field(default_factory=dict)
-    """The status after the last pass."""
+    """The status after that pass."""
     _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
     _stopping: dict[ObjectKey, tuple[tuple[str, str | None], float]] = field(default_factory=dict)
     """The run and the pod that were asked to stop, and when the monotonic clock first showed that."""
 
     def is_steady(self, key: ObjectKey, wall: datetime, monotonic: float) -> bool:
-        """Return whether the wall clock has moved like the monotonic one since the last pass; notes both.
+        """Return whether the wall clock has moved like the monotonic one since the last recorded pass.
 
-        False at the first pass of this process: what passed before it was not measured.
+        False until this process has recorded a pass: what passed before it was not measured.  A pass that could not
+        be recorded does not count: the status still has moments by the clock before the step.
         """
         before = self._seen.get(key)
-        self._seen[key] = (wall, monotonic)
         if before is None:
             return False
         return abs((wall - before[0]).total_seconds() - (monotonic - before[1])) <= TOLERANCE
@@ -59,9 +59,10 @@ class ClockSteps:
         self._stopping[key] = (asked, since)
         return wall - timedelta(seconds=monotonic - since)
 
-    def left(self, key: ObjectKey, status: Status) -> None:
-        """Note the status after a pass."""
+    def recorded(self, key: ObjectKey, status: Status, wall: datetime, monotonic: float) -> None:
+        """Note the status after a pass, and the clocks by which it was decided."""
         self._left[key] = status
+        self._seen[key] = (wall, monotonic)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""

@@ -123,7 +123,7 @@ class Reconciler:
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts)
         recorded = await self._record(pipeline, decision)
-        self._steps.left(key, recorded.status)
+        self._steps.recorded(key, recorded.status, now, monotonic)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
         if action is None:
