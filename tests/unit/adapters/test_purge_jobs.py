@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from fakes.clock import Clock
 from fencepost_operator.adapters.kubernetes.api_server import EVENTS, JOBS, PODS, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
@@ -19,11 +20,6 @@ JOB: dict[str, Any] = {
     "metadata": {"name": "orders-purge-2", "uid": "job-1", "ownerReferences": [{"uid": OWNER}]},
     "status": {},
 }
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Listing(ApiServer):
@@ -44,7 +40,7 @@ def pod(created: str, **status: Any) -> dict[str, Any]:
 
 async def found(**objects: list[dict[str, Any]]) -> PurgeJob:
     api = Listing(**objects)
-    job = await KubernetesPurges(api, cast("KubernetesRuns", None), Clock()).find(KEY, "orders-purge-2", OWNER)
+    job = await KubernetesPurges(api, cast("KubernetesRuns", None), Clock(NOW)).find(KEY, "orders-purge-2", OWNER)
     assert job is not None
     return job
 

@@ -6,11 +6,11 @@ import copy
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from fakes.clock import Clock
 from fakes.manifests import body
 from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, JOBS, AlreadyExists, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
@@ -22,11 +22,6 @@ from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Rejected
 
 KEY, NAME = ObjectKey("shop", "orders"), "orders-run-5"
-
-
-class Clock:
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Stored(ApiServer):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.clock import Clock
 from fencepost.contract import Reason, Verdict
 from fencepost_operator.adapters.kubernetes.api_server import JOBS, NODES, PODS, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
@@ -25,11 +26,6 @@ from fencepost_operator.text import single_line
 KEY, OWNER = ObjectKey("shop", "orders"), "uid-1"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOTES = {labels.SPEC_HASH: "abc", labels.GENERATION: "3"}
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 class Listing(ApiServer):
@@ -76,8 +72,8 @@ def pod(epoch: int, *, phase: str = "Running", **metadata: Any) -> dict[str, Any
 async def runs(*, jobs: list[dict[str, Any]], pods: list[dict[str, Any]], owner: str = OWNER) -> tuple[Run, ...]:
     return await KubernetesRuns(
         api=Listing(jobs=jobs, pods=pods),
-        clock=Clock(),
-        kubelets=Kubelets(api=Listing(jobs=jobs, pods=pods), clock=Clock()),
+        clock=Clock(NOW),
+        kubelets=Kubelets(api=Listing(jobs=jobs, pods=pods), clock=Clock(NOW)),
     ).list(KEY, owner)
 
 
@@ -127,7 +123,7 @@ async def test_an_orphan_that_ended_proves_its_end() -> None:
     left = pod(5, phase="Failed", ownerReferences=[])
     left["status"]["containerStatuses"] = [{"name": labels.DRIVER, "state": {"terminated": {"exitCode": 50}}}]
     api = Listing(jobs=[], pods=[left, pod(6, phase="Failed", ownerReferences=[])])
-    seen = KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock()))
+    seen = KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW)))
     assert await seen.list(KEY, OWNER) == ()
     assert seen.saw_termination("pod-5")
     assert not seen.saw_termination("pod-6"), "no container of it is known to have ended"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fakes.clock import Clock
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.releases import HelmReleases
 from fencepost_operator.adapters.kubernetes.api_server import (
@@ -28,11 +29,6 @@ KEY = ObjectKey("shop", "orders")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO = (NOW - timedelta(minutes=5)).isoformat()
 WORKERS = 50
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 Asked: TypeAlias = list[tuple[Resource, str]]
@@ -102,7 +98,7 @@ def namespace(*events: dict[str, Any], denied: bool = False) -> Namespace:
 
 async def cluster(api: Namespace) -> SparkCluster:
     helm = Helm(binary=Path("helm"), chart=Path("chart"))
-    found = await HelmReleases(api=api, helm=helm, clock=Clock(), namespace="operator").cluster(KEY)
+    found = await HelmReleases(api=api, helm=helm, clock=Clock(NOW), namespace="operator").cluster(KEY)
     assert found is not None
     return found
 
@@ -148,6 +144,8 @@ async def test_runs_without_pods_ask_once() -> None:
         for epoch in range(3)
     ]
     api = Namespace({JOBS: jobs, EVENTS: [event("job-2", "FailedCreate", "exceeded quota")]})
-    found = await KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock())).list(KEY, "uid-1")
+    found = await KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW))).list(
+        KEY, "uid-1"
+    )
     assert [run.issue.message if run.issue else None for run in found] == [None, None, "exceeded quota"]
     assert api.events() == ("type=Warning",)

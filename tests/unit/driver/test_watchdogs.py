@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 
+from fakes.clock import Clock
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
 from fencepost.driver.watchdogs import (
@@ -23,30 +25,31 @@ from fencepost.fence.memory import MemoryFenceTable
 
 PIPELINE = "scope/ns/name"
 LIMIT = 30.0
+Ends = list[BaseException]
+"""What ended the run."""
 
 
-class Clock:
-    """Time that passes by sleeping alone, and calls `at` once it is that late."""
+@dataclass
+class Alarms(Clock):
+    """A clock that calls `at` once it is that late."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.at: dict[float, Callable[[], None]] = {}
+    at: dict[float, Callable[[], None]] = field(default_factory=dict)
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        if self.now > 10 * FIRST_EXECUTOR_LIMIT:
+        super().sleep(seconds)
+        if self.seconds > 10 * FIRST_EXECUTOR_LIMIT:
             raise AssertionError("nothing ended the watch")
-        for moment in [moment for moment in self.at if moment <= self.now]:
+        for moment in [moment for moment in self.at if moment <= self.seconds]:
             self.at.pop(moment)()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Alarms:
+    return Alarms()
 
 
 @pytest.fixture
-def ends() -> list[BaseException]:
+def ends() -> Ends:
     return []
 
 
@@ -73,28 +76,34 @@ def held() -> Held:
     return Held()
 
 
-def test_a_driver_that_was_replaced_is_ended_within_a_look(held: Held, clock: Clock, ends: list[BaseException]) -> None:
-    clock.at[61.0] = held.take_over
-    watch_fence(held.check, end=ends.append, sleep=clock.sleep)
-    assert [type(error) for error in ends] == [Fenced]
-    assert clock.now == 65.0
+def deleted(held: Held) -> None:
+    held.table.rows.clear()
 
 
-def test_a_twin_is_ended_at_the_first_look(held: Held, clock: Clock, ends: list[BaseException]) -> None:
-    watch_fence(lambda: held.check("twin"), end=ends.append, sleep=clock.sleep)
-    assert [type(error) for error in ends] == [Fenced]
-    assert clock.now == 5.0
-
-
-def test_a_row_that_is_deleted_ends_the_run(held: Held, clock: Clock, ends: list[BaseException]) -> None:
-    clock.at[7.0] = held.table.rows.clear
-    watch_fence(held.check, end=ends.append, sleep=clock.sleep)
-    assert [type(error) for error in ends] == [FenceMissing]
-
-
-def test_a_fence_that_does_not_answer_does_not_end_the_driver(
-    held: Held, clock: Clock, ends: list[BaseException]
+@pytest.mark.parametrize(
+    ("driver", "fault", "error", "at"),
+    [
+        pytest.param("a", Held.take_over, Fenced, 65.0, id="replaced"),
+        pytest.param("twin", None, Fenced, 5.0, id="a twin"),
+        pytest.param("a", deleted, FenceMissing, 65.0, id="its row deleted"),
+    ],
+)
+def test_a_driver_is_ended_at_the_next_look(
+    held: Held,
+    clock: Alarms,
+    ends: Ends,
+    driver: str,
+    fault: Callable[[Held], None] | None,
+    error: type,
+    ended_at: float,
 ) -> None:
+    if fault is not None:
+        clock.at[61.0] = partial(fault, held)
+    watch_fence(lambda: held.check(driver), end=ends.append, sleep=clock.sleep)
+    assert ([type(each) for each in ends], clock.seconds) == ([error], at)
+
+
+def test_a_fence_that_does_not_answer_does_not_end_the_driver(held: Held, clock: Alarms, ends: Ends) -> None:
     def down(_call: str) -> None:
         raise FenceUnavailable("down")
 
@@ -106,20 +115,14 @@ def test_a_fence_that_does_not_answer_does_not_end_the_driver(
     clock.at[200.0] = up
     watch_fence(held.check, end=ends.append, sleep=clock.sleep)
     assert [type(error) for error in ends] == [Fenced]
-    assert clock.now == 200.0
+    assert clock.seconds == 200.0
 
 
-def watch(counts: Iterator[int], clock: Clock, ends: list[BaseException]) -> list[float]:
+def watch(counts: Iterator[int], clock: Alarms, ends: Ends) -> list[float]:
     """Watch executors whose counts are given look by look; return when the first was said to be there."""
     arrivals: list[float] = []
-    watch_executors(
-        lambda: next(counts),
-        arrived=lambda: arrivals.append(clock.now),
-        end=ends.append,
-        limit=LIMIT,
-        now=lambda: clock.now,
-        sleep=clock.sleep,
-    )
+    arrived, now = lambda: arrivals.append(clock.seconds), clock.monotonic
+    watch_executors(lambda: next(counts), arrived=arrived, end=ends.append, limit=LIMIT, now=now, sleep=clock.sleep)
     return arrivals
 
 
@@ -128,13 +131,13 @@ def forever(count: int) -> Iterator[int]:
         yield count
 
 
-def test_a_run_whose_executors_never_come_is_starved(clock: Clock, ends: list[BaseException]) -> None:
+def test_a_run_whose_executors_never_come_is_starved(clock: Alarms, ends: Ends) -> None:
     assert watch(forever(0), clock, ends) == []
     assert [type(error) for error in ends] == [NoExecutors]
-    assert clock.now == pytest.approx(FIRST_EXECUTOR_LIMIT, abs=1.0)
+    assert clock.seconds == pytest.approx(FIRST_EXECUTOR_LIMIT, abs=1.0)
 
 
-def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: list[BaseException]) -> None:
+def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Alarms, ends: Ends) -> None:
     def counts() -> Iterator[int]:
         yield from [0, 0, 1, 2, 0, 0, 1]  # losing them for a moment is forgiven
         yield from forever(0)
@@ -142,10 +145,10 @@ def test_a_run_that_loses_its_executors_for_long_is_starved(clock: Clock, ends: 
     arrivals = watch(counts(), clock, ends)
     assert arrivals == [pytest.approx(0.3)]
     assert [type(error) for error in ends] == [NoExecutors]
-    assert clock.now == pytest.approx(0.3 + 5 + LIMIT, abs=2.0)
+    assert clock.seconds == pytest.approx(0.3 + 5 + LIMIT, abs=2.0)
 
 
-def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: list[BaseException]) -> None:
+def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Alarms, ends: Ends) -> None:
     def counts() -> Iterator[int]:
         yield 1
         raise ConnectionRefusedError("py4j")
@@ -158,7 +161,7 @@ def test_a_jvm_that_is_gone_ends_the_run_as_a_dependency(clock: Clock, ends: lis
 class LongBatch:
     """A batch that began at second 0 on version 3 and whose work is reported second by second."""
 
-    def __init__(self, clock: Clock, done: Callable[[float], int]) -> None:
+    def __init__(self, clock: Alarms, done: Callable[[float], int]) -> None:
         self.clock = clock
         self._done = done
         row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=3)
@@ -173,36 +176,36 @@ class LongBatch:
 
         def sleep(seconds: float) -> None:
             self.clock.sleep(seconds)
-            if self.clock.now > until:
+            if self.clock.seconds > until:
                 raise Over
 
         def report(batch: InProgress, done: int) -> None:
-            if self.clock.now == fails_at:
+            if self.clock.seconds == fails_at:
                 raise FenceUnavailable("down")
-            self.reported.append((self.clock.now, batch.row.version, done))
+            self.reported.append((self.clock.seconds, batch.row.version, done))
 
+        done, now = lambda: self._done(self.clock.seconds), self.clock.monotonic
         with pytest.raises(Over):
-            watch_progress(
-                lambda: self.now,
-                lambda: self._done(self.clock.now),
-                report=report,
-                now=lambda: self.clock.now,
-                sleep=sleep,
-            )
+            watch_progress(lambda: self.now, done, report=report, now=now, sleep=sleep)
         return self.reported
 
 
-def test_a_long_batch_reports_its_progress_every_five_seconds(clock: Clock) -> None:
-    batch = LongBatch(clock, lambda second: int(second) * 10)
-    assert batch.watch(until=21) == [(5.0, 3, 50), (10.0, 3, 100), (15.0, 3, 150), (20.0, 3, 200)]
+@pytest.mark.parametrize(
+    ("done", "until", "fails_at", "reported"),
+    [
+        pytest.param(lambda second: int(second) * 10, 16, None, [(5.0, 50), (10.0, 100), (15.0, 150)], id="long"),
+        pytest.param(lambda second: min(int(second), 12), 60, None, [(5.0, 5), (10.0, 10), (15.0, 12)], id="hangs"),
+        pytest.param(int, 16, 10.0, [(5.0, 5), (15.0, 15)], id="the next report makes up for one that fails"),
+    ],
+)
+def test_a_batch_reports_its_progress_every_five_seconds(
+    clock: Alarms, done: Callable[[float], int], until: float, fails_at: float | None, reported: list[tuple[float, int]]
+) -> None:
+    found = LongBatch(clock, done).watch(until=until, fails_at=fails_at)
+    assert found == [(second, 3, work) for second, work in reported]
 
 
-def test_a_batch_that_hangs_reports_no_more(clock: Clock) -> None:
-    batch = LongBatch(clock, lambda second: min(int(second), 12))
-    assert batch.watch(until=60) == [(5.0, 3, 5), (10.0, 3, 10), (15.0, 3, 12)]
-
-
-def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
+def test_short_batches_and_an_idle_loop_report_nothing(clock: Alarms) -> None:
     batch = LongBatch(clock, int)
     for second in range(1, 40):
         row = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=second)
@@ -212,12 +215,7 @@ def test_short_batches_and_an_idle_loop_report_nothing(clock: Clock) -> None:
     assert batch.watch(until=100) == []
 
 
-def test_a_report_that_fails_is_made_up_for_by_the_next_one(clock: Clock) -> None:
-    batch = LongBatch(clock, int)
-    assert batch.watch(until=16, fails_at=10.0) == [(5.0, 3, 5), (15.0, 3, 15)]
-
-
-def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clock: Clock) -> None:
+def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clock: Alarms) -> None:
     """Four signs fit into a stall timeout of 20 s; before the claim there is no row to give them for."""
     reported: list[tuple[float, int]] = []
 
@@ -225,18 +223,18 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
         pass
 
     def life() -> tuple[FenceRow, int] | None:
-        second = int(clock.now)
+        second = int(clock.seconds)
         version, looks = 3 + (second >= 15), min(second, 25)
         return None if second < 10 else (FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=version), looks)
 
     def sign(row: FenceRow) -> None:
-        reported.append((clock.now, row.version))
-        if clock.now == 20.0:
+        reported.append((clock.seconds, row.version))
+        if clock.seconds == 20.0:
             raise FenceUnavailable("down")
 
     def sleep(seconds: float) -> None:
         clock.sleep(seconds)
-        if clock.now > 60:
+        if clock.seconds > 60:
             raise Over
 
     with pytest.raises(Over):
@@ -244,7 +242,7 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
     assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
 
 
-def test_resources_are_logged_until_the_jvm_is_gone(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_resources_are_logged_until_the_jvm_is_gone(clock: Alarms, caplog: pytest.LogCaptureFixture) -> None:
     answers = [{"heap_mib": 100}, {"heap_mib": 120}]
 
     def measure() -> dict[str, int]:

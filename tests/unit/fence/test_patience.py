@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.clock import Clock
 from fencepost.fence.patience import Deadline, Patience
-
-
-class Clock:
-    """Advances at each sleep and each reading."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 def given_up_after(clock: Clock, deadline: Deadline, *, first: float, others: float) -> float:
     """Return after how many seconds it raises; the first attempt takes `first`, each other one `others`."""
-    clock.time += first
+    clock.seconds += first
     while True:
         try:
             deadline.pause_or_raise(TimeoutError())
         except TimeoutError:
-            return clock.time
-        clock.time += others
+            return clock.seconds
+        clock.seconds += others
 
 
 @pytest.mark.parametrize(
@@ -43,7 +31,7 @@ def test_the_patience_begins_once_more_only_for_a_process_that_was_frozen(
     longest: float, first: float, others: float, is_frozen: bool
 ) -> None:
     clock = Clock()
-    deadline = Patience(48.0, clock.now, clock.sleep, longest=longest).begin()
+    deadline = Patience(48.0, clock.monotonic, clock.sleep, longest=longest).begin()
     took = given_up_after(clock, deadline, first=first, others=others)
     assert (took > 48.0 + longest) is is_frozen
     assert took < first + 48.0 + longest

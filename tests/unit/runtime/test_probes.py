@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
 
+from fakes.clock import Clock
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.probes import Probes
 
 KEY = ObjectKey("n", "a")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
 
 
 class Place:
@@ -45,10 +37,10 @@ async def place(unused_tcp_port: int) -> AsyncIterator[Place]:
 
 async def test_health_fails_while_a_loop_is_stuck(place: Place) -> None:
     assert await place.get("/healthz") == (200, "ok\n")
-    place.metrics.heartbeat(KEY, place.clock.time)
-    place.clock.time += timedelta(seconds=59)
+    place.metrics.heartbeat(KEY, place.clock.now())
+    place.clock.sleep(59)
     assert (await place.get("/healthz"))[0] == 200
-    place.clock.time += timedelta(seconds=2)
+    place.clock.sleep(2)
     assert await place.get("/healthz") == (503, "the loop of n/a began no pass for 61 s\n")
     place.metrics.forget(KEY)
     assert (await place.get("/healthz"))[0] == 200

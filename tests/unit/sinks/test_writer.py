@@ -20,6 +20,7 @@ from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, Overlo
 from cassandra.query import BoundStatement, PreparedStatement
 
 from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
+from fakes.clock import Clock
 from fencepost.context import WARM_TOKEN
 from fencepost.contract import CassandraEndpoint
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord, WorkerError
@@ -74,22 +75,9 @@ class Session:
         return SimpleNamespace(result=self.executing)
 
 
-@dataclass
-class Time:
-    """Time that passes only by sleeping."""
-
-    seconds: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 @pytest.fixture(autouse=True)
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    made = Time()
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
     monkeypatch.setattr(writer, "time", made)
     monkeypatch.setattr(task_half, "time", made)
     return made
@@ -319,7 +307,7 @@ def test_what_is_tried_again_is_reported_with_the_rows(session: Session) -> None
 @pytest.mark.parametrize("step", ["preparing", "executing"])
 @pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
 def test_a_silent_cassandra_is_a_dependency_that_is_down(
-    session: Session, time: Time, error: Exception, step: str
+    session: Session, time: Clock, error: Exception, step: str
 ) -> None:
     setattr(session, step, always(error))
     found = failure(batch([1], ["a"]))
@@ -330,7 +318,7 @@ def test_a_silent_cassandra_is_a_dependency_that_is_down(
 
 
 @pytest.mark.parametrize("step", ["preparing", "executing"])
-def test_a_refused_write_names_the_grant_once_patience_ends(session: Session, time: Time, step: str) -> None:
+def test_a_refused_write_names_the_grant_once_patience_ends(session: Session, time: Clock, step: str) -> None:
     setattr(session, step, always(UNAUTHORIZED))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, DependencyDown)
@@ -339,7 +327,7 @@ def test_a_refused_write_names_the_grant_once_patience_ends(session: Session, ti
     assert time.seconds > TARGET.patience - 2
 
 
-def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Time) -> None:
+def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Clock) -> None:
     session.preparing = always(InvalidRequest("Undefined column name v in table k.t"))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, BadSpec)
@@ -347,7 +335,7 @@ def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session,
     assert time.seconds == 0
 
 
-def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Time) -> None:
+def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Clock) -> None:
     session.executing = always(InvalidRequest("Key may not be empty"))
     found = failure(batch([1], ["a"]))
     assert isinstance(found, PoisonRecord)
@@ -390,7 +378,7 @@ LARGE = "x" * (17 * 1024 * 1024)
 
 @pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
 def test_a_row_of_the_size_that_cassandra_refuses_suspects_a_record(
-    session: Session, time: Time, error: Exception
+    session: Session, time: Clock, error: Exception
 ) -> None:
     """Found: nodes that do not say why they took no mutation of 16 MiB were an outage without end."""
     session.executing = always(error)
@@ -424,7 +412,7 @@ def test_rows_that_are_large_together_are_an_outage(session: Session) -> None:
     assert write(batch([1], [LARGE])) == 1
 
 
-def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) -> None:
+def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Clock) -> None:
     """Cassandra's guardrail says it as a wrong request, for every row."""
     session.executing = always(refused(DISK_FULL))
     found = failure(batch([1], ["a"]))
@@ -435,7 +423,7 @@ def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Time) ->
 
 @pytest.mark.parametrize("text", QUOTING)
 def test_a_refusal_that_quotes_the_words_of_a_full_disk_is_not_an_outage(
-    session: Session, time: Time, text: str
+    session: Session, time: Clock, text: str
 ) -> None:
     """Found: a column `disk_usage` made each refusal of a row an outage without end."""
     session.executing = always(refused(text))
@@ -534,7 +522,7 @@ def test_of_a_request_that_cassandra_refuses_the_row_is_named_and_the_others_are
     assert len(session.executed) == 3
 
 
-def test_a_slow_task_reports_its_rows_while_it_writes(session: Session, time: Time) -> None:
+def test_a_slow_task_reports_its_rows_while_it_writes(session: Session, time: Clock) -> None:
     """Spark shows the driver what leaves the Python worker, and nothing else of a task that runs."""
     session.executing = lambda: time.sleep(3)
     many = writer.IN_FLIGHT + 3
