@@ -18,7 +18,7 @@ from harness.gitops.argo_cd import lua
 from harness.gitops.kstatus import SEEN_AS, condition, kstatus
 from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
-from unit.operator.scenes import NOW, ROW, WELL, World
+from unit.operator.scenes import NOW, ROW, WELL, Scene
 from unit.operator.test_every_phase import LOST, scenes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -27,35 +27,35 @@ RUNS: Final = ("alive", "none", "unlisted", "without a pod", "failed")
 ARGO_CD: Final = {"InProgress": "Progressing", "Current": "Healthy", "Failed": "Degraded"}
 
 
-def chosen() -> Iterator[World]:
-    for name, world in scenes():
+def chosen() -> Iterator[Scene]:
+    for name, scene in scenes():
         _, run, fence, _ = name.split(" | ")
         if fence == "held" and run in RUNS:
-            yield world
+            yield scene
 
 
-def rewinding() -> Iterator[World]:
+def rewinding() -> Iterator[Scene]:
     """Yield a pipeline that a rewind has to stop, and one whose run was given up."""
     metadata = {"namespace": KEY.namespace, "name": "back", "uid": "uid-9", "creationTimestamp": NOW.isoformat()}
     spec = {"pipeline": KEY.name, "to": {"offsets": {"orders/0": 10}}, "deleteOutput": False}
     topics = {"orders": "topic-1"}
-    world = WELL.seen(
+    scene = WELL.seen(
         rewinds=(read_rewind({"metadata": metadata, "spec": spec}),),
         source=Watermarks(ends={"orders/0": 50}, starts={"orders/0": 0}, topic_ids=topics),
         fence=replace(ROW, topic_ids=topics),
     )
-    yield from (world, world.said(run=LOST).seen(runs=()))
+    yield from (scene, scene.said(run=LOST).seen(runs=()))
 
 
 def judged() -> Iterator[Object]:
     """Yield a pipeline of each shape that decisions give a status: state, conditions, seen or not, deleted or not."""
     shapes: set[object] = set()
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for world in itertools.chain(chosen(), rewinding()):
-        metadata: Object = {"name": "orders", "generation": world.pipeline.generation}
-        if world.pipeline.deleting_since:
+    for scene in itertools.chain(chosen(), rewinding()):
+        metadata: Object = {"name": "orders", "generation": scene.pipeline.generation}
+        if scene.pipeline.deleting_since:
             metadata["deletionTimestamp"] = now
-        status = write_status(world.decide().status)
+        status = write_status(scene.decide().status)
         for each in status["conditions"]:
             each["lastTransitionTime"] = now  # Argo CD's Lua looks at the clock
         types = sorted((each["type"], each["status"]) for each in status["conditions"])

@@ -81,13 +81,7 @@ def creating(number: int) -> dict[str, Any]:
 
 
 def event(uid: str, reason: str, message: str, *, at: str = LONG_AGO, kind: str = "Warning") -> dict[str, Any]:
-    return {
-        "involvedObject": {"uid": uid},
-        "type": kind,
-        "reason": reason,
-        "message": message,
-        "lastTimestamp": at,
-    }
+    return {"involvedObject": {"uid": uid}, "type": kind, "reason": reason, "message": message, "lastTimestamp": at}
 
 
 def namespace(*events: dict[str, Any], denied: bool = False) -> Namespace:

@@ -89,13 +89,7 @@ def deleted(held: Held) -> None:
     ],
 )
 def test_a_driver_is_ended_at_the_next_look(
-    held: Held,
-    clock: Alarms,
-    ends: Ends,
-    driver: str,
-    fault: Callable[[Held], None] | None,
-    error: type,
-    ended_at: float,
+    held: Held, clock: Alarms, ends: Ends, driver: str, fault: Callable[[Held], None] | None, error: type, at: float
 ) -> None:
     if fault is not None:
         clock.at[61.0] = partial(fault, held)

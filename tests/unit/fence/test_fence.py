@@ -13,15 +13,7 @@ import pytest
 
 from fakes.clock import Clock
 from fencepost.contract import Loss, Reason, ReportedLoss
-from fencepost.fence import (
-    Fence,
-    FenceClockSkew,
-    Fenced,
-    FenceMissing,
-    FenceRow,
-    FenceUnavailable,
-    Starting,
-)
+from fencepost.fence import Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 

@@ -9,9 +9,7 @@ from typing import Any
 from fakes.manifests import body
 from fencepost.contract import DriverConfig
 from fencepost.fence import FenceRow
-from fencepost_operator.actions import (
-    StartRun,
-)
+from fencepost_operator.actions import StartRun
 from fencepost_operator.api import (
     FINALIZER,
     ClusterStatus,
@@ -100,36 +98,36 @@ READY = Condition(
 
 
 @dataclass(frozen=True)
-class World:
+class Scene:
     """A pipeline that runs well and all that was seen of it; `seen` and `said` change parts."""
 
     pipeline: Pipeline
     observation: Observation
 
-    def seen(self, **facts: Any) -> World:
+    def seen(self, **facts: Any) -> Scene:
         known: dict[str, Any] = {
             name: fact if isinstance(fact, Unknown) else Known(fact) for name, fact in facts.items()
         }
         return replace(self, observation=replace(self.observation, **known))
 
-    def measured(self, *, stop_since: datetime) -> World:
-        """Return the world to an operator that has known since then that the run was asked to stop."""
+    def measured(self, *, stop_since: datetime) -> Scene:
+        """Return the scene to an operator that has known since then that the run was asked to stop."""
         return replace(self, observation=replace(self.observation, stop_measured_since=stop_since))
 
-    def said(self, **status: Any) -> World:
+    def said(self, **status: Any) -> Scene:
         return replace(self, pipeline=replace(self.pipeline, status=replace(self.pipeline.status, **status)))
 
-    def asked(self, **spec: Any) -> World:
+    def asked(self, **spec: Any) -> Scene:
         return replace(self, pipeline=replace(self.pipeline, spec=read_pipeline(body(**spec)).spec))
 
-    def with_pipeline(self, **changes: Any) -> World:
+    def with_pipeline(self, **changes: Any) -> Scene:
         return replace(self, pipeline=replace(self.pipeline, **changes))
 
     def decide(self, **more: Any) -> Decision:
         return decide(self.pipeline, self.observation, POLICY, **more)
 
 
-WELL = World(
+WELL = Scene(
     replace(
         GOOD,
         finalizers=(FINALIZER,),
@@ -166,13 +164,13 @@ SLOW = WELL.said(committed=COMMITTED, run=replace(RUN, resumed_from=ROW.committe
 REPLACED = replace(FAILED, reason=Reason.UNRESPONSIVE, epoch=1, count=1)
 
 
-def unclaimed_for(seconds: int, failure: FailureStatus | None) -> World:
+def unclaimed_for(seconds: int, failure: FailureStatus | None) -> Scene:
     run = replace(RUN, claimed_at=None, resumed_from=ROW.committed_at, started_at=NOW - timedelta(seconds=seconds))
     pod = replace(POD, started_at=run.started_at)
     return WELL.said(run=run, failure=failure).seen(fence=replace(ROW, driver=None), runs=(replace(JOB, pod=pod),))
 
 
-def started(world: World) -> DriverConfig:
-    action = world.decide().action
+def started(scene: Scene) -> DriverConfig:
+    action = scene.decide().action
     assert isinstance(action, StartRun)
     return DriverConfig.from_json(action.config_map["data"][run_config.KEY])

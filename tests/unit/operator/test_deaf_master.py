@@ -9,13 +9,13 @@ import pytest
 from fencepost_operator.actions import InstallCluster, RestoreCluster, StartRun
 from fencepost_operator.api import Reason
 from fencepost_operator.observation import ClusterObjects
-from unit.operator.scenes import CLUSTER, FAILED, FENCED, RUN, WELL, World
+from unit.operator.scenes import CLUSTER, FAILED, FENCED, RUN, WELL, Scene
 
 DELETED = ClusterObjects(damage=("Service orders-g1-master was deleted",))
 
 
-def unreachable(repeats: int) -> World:
-    """Return the world after so many runs in a row that did not reach the master."""
+def unreachable(repeats: int) -> Scene:
+    """Return the scene after so many runs in a row that did not reach the master."""
     failure = replace(
         FAILED, count=repeats, repeats=repeats, epoch=RUN.epoch, reason=Reason.SPARK_UNREACHABLE, next_attempt_at=None
     )
@@ -35,9 +35,9 @@ def test_a_master_that_is_not_ready_explains_it_and_is_waited_for() -> None:
     assert not isinstance(waiting.decide().action, InstallCluster)
 
 
-@pytest.mark.parametrize("world", [WELL, unreachable(1)], ids=["a run streams", "the next run is due"])
-def test_what_was_deleted_is_restored(world: World) -> None:
-    decision = world.seen(cluster_objects=DELETED).decide()
+@pytest.mark.parametrize("scene", [WELL, unreachable(1)], ids=["a run streams", "the next run is due"])
+def test_what_was_deleted_is_restored(scene: Scene) -> None:
+    decision = scene.seen(cluster_objects=DELETED).decide()
     assert decision.action == RestoreCluster(damage=DELETED.damage)
     assert decision.reason == Reason.CLUSTER_CHANGED
     assert DELETED.damage[0] in decision.status.message

@@ -10,7 +10,7 @@ import pytest
 from fencepost_operator.actions import Action, InstallCluster, StopRun, TakeOverFence
 from fencepost_operator.api import State
 from fencepost_operator.observation import SparkCluster
-from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, POD, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, World
+from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, POD, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, Scene
 
 DRAINED = STRANDED_MASTER.message
 SINCE_1_33 = "0/3 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."
@@ -19,10 +19,10 @@ ROOM_MAY_COME = f"{DRAINED} 1 Insufficient cpu."
 """Its zone has no room at the moment; nodes of other zones never reach the volume."""
 
 
-def pending(world: World, message: str = DRAINED, *, workers: int = 1) -> World:
-    """Return the world in which the master waits for a node, for a reason of the scheduler."""
+def pending(scene: Scene, message: str = DRAINED, *, workers: int = 1) -> Scene:
+    """Return the scene in which the master waits for a node, for a reason of the scheduler."""
     issues = (replace(STRANDED_MASTER, message=message),)
-    return world.seen(cluster=replace(CLUSTER, master_ready=False, ready_workers=workers, issues=issues))
+    return scene.seen(cluster=replace(CLUSTER, master_ready=False, ready_workers=workers, issues=issues))
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,19 @@ def pending(world: World, message: str = DRAINED, *, workers: int = 1) -> World:
 )
 def test_between_two_runs_the_cluster_is_replaced_once(message: str, ready: bool, replaced: bool) -> None:
     recorded = RECORDED if ready else replace(RECORDED, ready_at=None)
-    world = pending(FENCED.said(cluster=recorded), message)
-    assert isinstance(world.decide().action, InstallCluster) is replaced
+    scene = pending(FENCED.said(cluster=recorded), message)
+    assert isinstance(scene.decide().action, InstallCluster) is replaced
 
 
 @pytest.mark.parametrize("message", [DRAINED, SINCE_1_33])
-@pytest.mark.parametrize("world", [WELL, YOUNG], ids=["commits", "has not claimed"])
-def test_a_run_finishes_its_batch_and_moves(world: World, message: str) -> None:
+@pytest.mark.parametrize("scene", [WELL, YOUNG], ids=["commits", "has not claimed"])
+def test_a_run_finishes_its_batch_and_moves(scene: Scene, message: str) -> None:
     """The workers that are left can be replaced by none, so a drain would wait for them without an end."""
-    decision = pending(world, message).decide()
+    decision = pending(scene, message).decide()
     assert isinstance(decision.action, StopRun)
     assert (decision.reason, decision.status.state) == ("Drained", State.RESTARTING)
     stopping = replace(RUN, stop_requested_at=NOW)
-    again = pending(world.said(run=stopping).seen(runs=(replace(JOB, deleting=True),))).decide()
+    again = pending(scene.said(run=stopping).seen(runs=(replace(JOB, deleting=True),))).decide()
     assert again.action is None, "it is asked once, and ends in its own time"
 
 
@@ -98,10 +98,10 @@ def test_a_run_whose_master_is_another_pod_now_moves(cluster: SparkCluster, acti
 
 
 @pytest.mark.parametrize(
-    "world", [pending(WELL, NO_ROOM), pending(WELL.said(cluster=replace(RECORDED, ready_at=None)))]
+    "scene", [pending(WELL, NO_ROOM), pending(WELL.said(cluster=replace(RECORDED, ready_at=None)))]
 )
-def test_a_run_continues_where_another_cluster_would_not_help(world: World) -> None:
-    assert world.decide().action is None
+def test_a_run_continues_where_another_cluster_would_not_help(scene: Scene) -> None:
+    assert scene.decide().action is None
 
 
 def test_a_run_that_is_being_stopped_is_fenced_once_it_has_no_executor() -> None:

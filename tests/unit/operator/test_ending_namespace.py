@@ -10,7 +10,7 @@ import pytest
 from fencepost_operator.actions import RemoveFinalizer
 from fencepost_operator.api import Reason
 from fencepost_operator.observation import Unknown, UnknownReason
-from unit.operator.scenes import DENIED, DROPPED, NOW, READY, SILENT, WELL, World
+from unit.operator.scenes import DENIED, DROPPED, NOW, READY, SILENT, WELL, Scene
 
 UNKNOWN = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer", remedy="wait")
 SUSPENDED = WELL.asked(suspend=True).said(conditions=(replace(READY, reason="Suspended"),))
@@ -19,13 +19,13 @@ REFUSED = Unknown(reason=UnknownReason.REJECTED, message="no such table", remedy
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scene",
     [SUSPENDED.with_pipeline(deleting_since=NOW), SUSPENDED.seen(runs=UNKNOWN)],
     ids=["its namespace ends", "its Jobs cannot be listed"],
 )
-def test_a_pipeline_that_is_still_suspended_is_not_reported_as_resumed(world: World) -> None:
+def test_a_pipeline_that_is_still_suspended_is_not_reported_as_resumed(scene: Scene) -> None:
     """In a namespace that ends the API server refuses each Event, so each pipeline logged a warning."""
-    assert Reason.RESUMED not in {event.reason for event in world.decide().events}
+    assert Reason.RESUMED not in {event.reason for event in scene.decide().events}
 
 
 def test_a_pipeline_that_is_no_longer_suspended_is_reported_as_resumed() -> None:
@@ -33,7 +33,7 @@ def test_a_pipeline_that_is_no_longer_suspended_is_reported_as_resumed() -> None
     assert [event.reason for event in events if event.reason == Reason.RESUMED]
 
 
-def silent_for(seconds: float) -> World:
+def silent_for(seconds: float) -> Scene:
     return ENDING.said(fence_unreachable_since=NOW - timedelta(seconds=seconds)).seen(fence=SILENT)
 
 

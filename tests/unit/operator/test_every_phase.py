@@ -42,7 +42,7 @@ from unit.operator.scenes import (
     STRANDED_MASTER,
     TOO_LARGE,
     WELL,
-    World,
+    Scene,
 )
 from unit.operator.test_walk import (
     action_is_allowed,
@@ -52,7 +52,7 @@ from unit.operator.test_walk import (
     words_are_useful,
 )
 
-Change = Callable[[World], World]
+Change = Callable[[Scene], Scene]
 
 OVER: Final = replace(RUN, ended_at=NOW, dead=True)
 LOST: Final = replace(RUN, ended_at=NOW, dead=False)
@@ -67,21 +67,21 @@ DANGEROUS: Final = (
 
 def failed(reason: Reason, **more: object) -> Change:
     failure = replace(FAILED, reason=reason, next_attempt_at=NOW, **more)  # type: ignore[arg-type]
-    return lambda world: world.said(run=OVER, failure=failure)
+    return lambda scene: scene.said(run=OVER, failure=failure)
 
 
 PHASES: Final[Mapping[str, Change]] = {
-    "new": lambda world: world.with_pipeline(status=Status()),
-    "provisioning": lambda world: world.said(run=None, epoch=0),
-    "recorded": lambda world: world.said(run=replace(RUN, created_at=None, claimed_at=None, started_at=None)),
-    "starting": lambda world: world.said(run=replace(RUN, claimed_at=None, started_at=NOW)),
-    "starting for long": lambda world: world.said(run=replace(RUN, claimed_at=None)),
-    "running": lambda world: world,
-    "hanging": lambda world: world.said(committed=COMMITTED).seen(source=Watermarks(ends={"orders/0": 60})),
-    "stopping": lambda world: world.said(run=replace(RUN, stop_requested_at=NOW)),
-    "run over": lambda world: world.said(run=OVER),
-    "run lost": lambda world: world.said(run=LOST),
-    "backing off": lambda world: world.said(run=OVER, failure=replace(FAILED, next_attempt_at=LATER)),
+    "new": lambda scene: scene.with_pipeline(status=Status()),
+    "provisioning": lambda scene: scene.said(run=None, epoch=0),
+    "recorded": lambda scene: scene.said(run=replace(RUN, created_at=None, claimed_at=None, started_at=None)),
+    "starting": lambda scene: scene.said(run=replace(RUN, claimed_at=None, started_at=NOW)),
+    "starting for long": lambda scene: scene.said(run=replace(RUN, claimed_at=None)),
+    "running": lambda scene: scene,
+    "hanging": lambda scene: scene.said(committed=COMMITTED).seen(source=Watermarks(ends={"orders/0": 60})),
+    "stopping": lambda scene: scene.said(run=replace(RUN, stop_requested_at=NOW)),
+    "run over": lambda scene: scene.said(run=OVER),
+    "run lost": lambda scene: scene.said(run=LOST),
+    "backing off": lambda scene: scene.said(run=OVER, failure=replace(FAILED, next_attempt_at=LATER)),
     "may try again": failed(Reason.RUN_FAILED),
     "bad spec": failed(Reason.BAD_SPEC),
     "poison": failed(Reason.POISON_RECORD),
@@ -93,88 +93,88 @@ PHASES: Final[Mapping[str, Change]] = {
 
 def job(**pod: object) -> Change:
     changed = replace(POD, **pod)  # type: ignore[arg-type]
-    return lambda world: world.seen(runs=(replace(JOB, finished=changed.exit_code is not None, pod=changed),))
+    return lambda scene: scene.seen(runs=(replace(JOB, finished=changed.exit_code is not None, pod=changed),))
 
 
 RUNS: Final[Mapping[str, Change]] = {
-    "unlisted": lambda world: world.seen(runs=SILENT),
-    "none": lambda world: world.seen(runs=()),
-    "without a pod": lambda world: world.seen(runs=(replace(JOB, pod=None),)),
-    "refused": lambda world: world.seen(
+    "unlisted": lambda scene: scene.seen(runs=SILENT),
+    "none": lambda scene: scene.seen(runs=()),
+    "without a pod": lambda scene: scene.seen(runs=(replace(JOB, pod=None),)),
+    "refused": lambda scene: scene.seen(
         runs=(replace(JOB, pod=None, issue=replace(TOO_LARGE, reason="FailedCreate")),)
     ),
     "alive": job(),
-    "alive, deleting": lambda world: world.seen(runs=(replace(JOB, deleting=True),)),
-    "alive, orphaned": lambda world: world.seen(runs=(replace(JOB, deleting=True, orphaned=True),)),
+    "alive, deleting": lambda scene: scene.seen(runs=(replace(JOB, deleting=True),)),
+    "alive, orphaned": lambda scene: scene.seen(runs=(replace(JOB, deleting=True, orphaned=True),)),
     "on a lost node": job(node_ready=False, deleting_since=NOW - timedelta(minutes=5)),
     "failed": job(phase="Failed", exit_code=1),
     "stopped": job(phase="Succeeded", exit_code=0),
     "killed": job(phase="Failed", exit_code=137, termination_reason="OOMKilled"),
-    "of another spec": lambda world: world.seen(runs=(replace(JOB, spec_hash="another"),)),
-    "newer": lambda world: world.seen(runs=(replace(JOB, name="orders-run-3", epoch=3),)),
-    "a second one, on a lost node": lambda world: world.seen(
+    "of another spec": lambda scene: scene.seen(runs=(replace(JOB, spec_hash="another"),)),
+    "newer": lambda scene: scene.seen(runs=(replace(JOB, name="orders-run-3", epoch=3),)),
+    "a second one, on a lost node": lambda scene: scene.seen(
         runs=(replace(JOB, created_at=NOW, pod=replace(POD, uid="pod-second", node_ready=False)),)
     ),
 }
 FENCES: Final[Mapping[str, Change]] = {
-    "held": lambda world: world,
-    "held by a twin": lambda world: world.seen(fence=replace(ROW, driver="twin")),
-    "free": lambda world: world.seen(fence=replace(ROW, driver=None)),
-    "taken over": lambda world: world.seen(fence=replace(ROW, epoch=3, driver=None)),
-    "claimed again": lambda world: world.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
-    "older": lambda world: world.seen(fence=replace(ROW, epoch=1)),
-    "of another cluster": lambda world: world.seen(fence=replace(ROW, owner="cluster-2/uid-9")),
-    "gone": lambda world: world.seen(fence=None),
-    "silent": lambda world: world.seen(fence=SILENT),
-    "denied": lambda world: world.seen(fence=DENIED),
-    "rejected": lambda world: world.seen(fence=REJECTED),
-    "queued": lambda world: world.seen(fence=QUEUED),
+    "held": lambda scene: scene,
+    "held by a twin": lambda scene: scene.seen(fence=replace(ROW, driver="twin")),
+    "free": lambda scene: scene.seen(fence=replace(ROW, driver=None)),
+    "taken over": lambda scene: scene.seen(fence=replace(ROW, epoch=3, driver=None)),
+    "claimed again": lambda scene: scene.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
+    "older": lambda scene: scene.seen(fence=replace(ROW, epoch=1)),
+    "of another cluster": lambda scene: scene.seen(fence=replace(ROW, owner="cluster-2/uid-9")),
+    "gone": lambda scene: scene.seen(fence=None),
+    "silent": lambda scene: scene.seen(fence=SILENT),
+    "denied": lambda scene: scene.seen(fence=DENIED),
+    "rejected": lambda scene: scene.seen(fence=REJECTED),
+    "queued": lambda scene: scene.seen(fence=QUEUED),
 }
 WISHES: Final[Mapping[str, Change]] = {
-    "another image": lambda world: world.asked(job={"image": "b", "entrypoint": "a:b"}),
-    "more workers": lambda world: world.asked(cluster={"workers": 3}),
-    "invalid": lambda world: world.asked(batchInterval="x"),
-    "suspended": lambda world: world.asked(suspend=True),
-    "waiting for proof": lambda world: world.asked(restart={"onUnprovenDeath": "wait"}),
-    "confirmed dead": lambda world: world.asked(restart={"onUnprovenDeath": "wait"}).with_pipeline(
+    "another image": lambda scene: scene.asked(job={"image": "b", "entrypoint": "a:b"}),
+    "more workers": lambda scene: scene.asked(cluster={"workers": 3}),
+    "invalid": lambda scene: scene.asked(batchInterval="x"),
+    "suspended": lambda scene: scene.asked(suspend=True),
+    "waiting for proof": lambda scene: scene.asked(restart={"onUnprovenDeath": "wait"}),
+    "confirmed dead": lambda scene: scene.asked(restart={"onUnprovenDeath": "wait"}).with_pipeline(
         annotations={CONFIRM_DEAD_ANNOTATION: RUN.name}
     ),
-    "suspended, and its cluster gone": lambda world: world.asked(suspend=True).seen(cluster=None, release=None),
-    "paused": lambda world: world.with_pipeline(annotations={PAUSED_ANNOTATION: "true"}),
-    "deleted": lambda world: world.with_pipeline(deleting_since=NOW),
-    "deleted with its offsets": lambda world: world.with_pipeline(
+    "suspended, and its cluster gone": lambda scene: scene.asked(suspend=True).seen(cluster=None, release=None),
+    "paused": lambda scene: scene.with_pipeline(annotations={PAUSED_ANNOTATION: "true"}),
+    "deleted": lambda scene: scene.with_pipeline(deleting_since=NOW),
+    "deleted with its offsets": lambda scene: scene.with_pipeline(
         deleting_since=NOW, deletion_policy=DeletionPolicy.DELETE
     ),
-    "deleted, and its cluster gone": lambda world: world.with_pipeline(deleting_since=NOW).seen(release=None),
-    "without a finalizer": lambda world: world.with_pipeline(finalizers=()),
+    "deleted, and its cluster gone": lambda scene: scene.with_pipeline(deleting_since=NOW).seen(release=None),
+    "without a finalizer": lambda scene: scene.with_pipeline(finalizers=()),
 }
 DEPENDENCIES: Final[Mapping[str, Change]] = {
-    "topic missing": lambda world: world.seen(source=Watermarks(ends={}, missing_topics=("orders",))),
-    "Kafka silent": lambda world: world.seen(source=SILENT),
-    "Kafka denies": lambda world: world.seen(source=DENIED),
-    "Kafka rejects": lambda world: world.seen(source=REJECTED),
-    "a backlog": lambda world: world.seen(source=Watermarks(ends={"orders/0": 10**6})),
-    "references silent": lambda world: world.seen(references=SILENT),
-    "a ConfigMap missing": lambda world: world.asked(
+    "topic missing": lambda scene: scene.seen(source=Watermarks(ends={}, missing_topics=("orders",))),
+    "Kafka silent": lambda scene: scene.seen(source=SILENT),
+    "Kafka denies": lambda scene: scene.seen(source=DENIED),
+    "Kafka rejects": lambda scene: scene.seen(source=REJECTED),
+    "a backlog": lambda scene: scene.seen(source=Watermarks(ends={"orders/0": 10**6})),
+    "references silent": lambda scene: scene.seen(references=SILENT),
+    "a ConfigMap missing": lambda scene: scene.asked(
         job={"image": "a", "entrypoint": "a:b", "codeFrom": {"configMapName": "code"}}
     ).seen(references=References(hashes={"ConfigMap/code": None})),
-    "a Secret missing": lambda world: world.asked(
+    "a Secret missing": lambda scene: scene.asked(
         checkpoint={"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}}
     ).seen(references=References(hashes={"Secret/account": None})),
-    "cluster unseen": lambda world: world.seen(cluster=SILENT),
-    "no cluster": lambda world: world.seen(cluster=None, release=None),
-    "master not ready": lambda world: world.seen(cluster=replace(CLUSTER, master_ready=False)),
-    "master tied to a drained node": lambda world: world.seen(
+    "cluster unseen": lambda scene: scene.seen(cluster=SILENT),
+    "no cluster": lambda scene: scene.seen(cluster=None, release=None),
+    "master not ready": lambda scene: scene.seen(cluster=replace(CLUSTER, master_ready=False)),
+    "master tied to a drained node": lambda scene: scene.seen(
         cluster=replace(CLUSTER, master_ready=False, issues=(STRANDED_MASTER,))
     ),
-    "no worker fits": lambda world: world.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))),
-    "the worker's node lost": lambda world: world.seen(
+    "no worker fits": lambda scene: scene.seen(cluster=replace(CLUSTER, ready_workers=0, issues=(TOO_LARGE,))),
+    "the worker's node lost": lambda scene: scene.seen(
         cluster=replace(CLUSTER, ready_workers=0, issues=(LOST_WORKER,))
     ),
-    "a Service deleted": lambda world: world.seen(
+    "a Service deleted": lambda scene: scene.seen(
         cluster_objects=ClusterObjects(damage=("Service orders-g1-master was deleted",))
     ),
-    "rewinds unlisted": lambda world: world.seen(rewinds=SILENT),
+    "rewinds unlisted": lambda scene: scene.seen(rewinds=SILENT),
 }
 UNREADABLE: Final = frozenset({"denied", "rejected", "queued"})
 """They take the way of "silent"."""
@@ -182,15 +182,15 @@ OURS: Final = frozenset({"held", "free", "taken over"})
 """With any other row, no rule asks for a dependency."""
 
 
-def scenes() -> Iterator[tuple[str, World]]:
+def scenes() -> Iterator[tuple[str, Scene]]:
     """Yield each phase, run and fence with each wish, and with each dependency."""
     for phase, run, fence in itertools.product(PHASES, RUNS, FENCES):
-        world = FENCES[fence](RUNS[run](WELL))
-        sides = {"all is well": world}
+        scene = FENCES[fence](RUNS[run](WELL))
+        sides = {"all is well": scene}
         if fence not in UNREADABLE:
-            sides |= {name: change(world) for name, change in WISHES.items()}
+            sides |= {name: change(scene) for name, change in WISHES.items()}
         if fence in OURS:
-            sides |= {name: change(world) for name, change in DEPENDENCIES.items()}
+            sides |= {name: change(scene) for name, change in DEPENDENCIES.items()}
         for side, changed in sides.items():
             yield f"{phase} | {run} | {fence} | {side}", PHASES[phase](changed)
 
@@ -198,10 +198,10 @@ def scenes() -> Iterator[tuple[str, World]]:
 def test_every_combination_is_decided_lawfully() -> None:
     states: set[State] = set()
     reasons: set[str] = set()
-    for name, world in scenes():
+    for name, scene in scenes():
         try:
-            decision = world.decide()
-            check(world, decision)
+            decision = scene.decide()
+            check(scene, decision)
         except Exception as error:
             error.add_note(f"in the scene: {name}")
             raise
@@ -227,26 +227,26 @@ def reasons_of_rules() -> set[str]:
     return {name for module in folder.glob("*.py") for name in given_reasons(ast.parse(module.read_text()))}
 
 
-def check(world: World, decision: Decision) -> None:
+def check(scene: Scene, decision: Decision) -> None:
     if decision.reason is Reason.PAUSED:
-        left_alone(world, decision)
+        left_alone(scene, decision)
         return
     conditions_are_whole(decision)
     words_are_useful(decision)
-    action_is_allowed(world.pipeline, world.observation, decision)
+    action_is_allowed(scene.pipeline, scene.observation, decision)
     record_comes_first(decision)
     status_survives_the_api_server(decision)
-    nothing_dangerous_while_stalled(world, decision)
+    nothing_dangerous_while_stalled(scene, decision)
 
 
-def nothing_dangerous_while_stalled(world: World, decision: Decision) -> None:
+def nothing_dangerous_while_stalled(scene: Scene, decision: Decision) -> None:
     """A pipeline that waits for the user starts, fences and installs nothing, so that it never loops."""
-    if decision.status.state is State.STALLED and not world.pipeline.refused:
+    if decision.status.state is State.STALLED and not scene.pipeline.refused:
         assert not isinstance(decision.action, DANGEROUS)
 
 
-def left_alone(world: World, decision: Decision) -> None:
+def left_alone(scene: Scene, decision: Decision) -> None:
     """A paused pipeline gets a condition, and what threatens its records; nothing is done."""
-    before, after = world.pipeline.status, decision.status
+    before, after = scene.pipeline.status, decision.status
     assert decision.action is None
     assert replace(after, conditions=(), data_risk=None) == replace(before, conditions=(), data_risk=None)

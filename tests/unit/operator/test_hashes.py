@@ -14,21 +14,21 @@ from fencepost_operator.api.spec import JobSpec
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
 from fencepost_operator.observation import References, Release, ReleaseState
-from unit.operator.scenes import POLICY, RECORDED, ROW, RUN, WELL, World
+from unit.operator.scenes import POLICY, RECORDED, ROW, RUN, WELL, Scene
 
 CHART = "60e6ba1d926a"
 WITH_CHART = replace(POLICY, chart=CHART)
 REFERENCES: dict[str, str | None] = {"Secret/account": "a password"}
 
 
-def streaming(**changes: Any) -> World:
+def streaming(**changes: Any) -> Scene:
     """Return a pipeline that streams as this operator, with this chart, started it."""
     spec = spec_of(checkpoint={"cassandra": {"contactPoints": ["c"], "credentialsFrom": {"secretName": "account"}}})
     now = replace(fingerprints(spec, REFERENCES, CHART), **changes)
     workers = spec.cluster.workers
     job, cluster, row = (getattr(WELL.observation, name).value for name in ("runs", "cluster", "fence"))
-    world = replace(WELL, pipeline=replace(WELL.pipeline, spec=spec))
-    return world.said(
+    scene = replace(WELL, pipeline=replace(WELL.pipeline, spec=spec))
+    return scene.said(
         run=replace(RUN, spec_hash=now.run),
         cluster=replace(RECORDED, config_hash=now.cluster, workers=workers, ready_workers=workers),
     ).seen(
@@ -40,9 +40,9 @@ def streaming(**changes: Any) -> World:
 
 
 def test_another_chart_is_rolled_out_as_a_planned_restart_that_says_so() -> None:
-    world = streaming()
-    assert decide(world.pipeline, world.observation, WITH_CHART).action is None
-    decision = decide(world.pipeline, world.observation, replace(POLICY, chart="another"))
+    scene = streaming()
+    assert decide(scene.pipeline, scene.observation, WITH_CHART).action is None
+    decision = decide(scene.pipeline, scene.observation, replace(POLICY, chart="another"))
     assert isinstance(decision.action, StopRun)
     assert decision.reason == Reason.UPGRADING
     assert "the operator's new chart of the Spark cluster" in decision.status.message
@@ -51,13 +51,13 @@ def test_another_chart_is_rolled_out_as_a_planned_restart_that_says_so() -> None
 
 def test_a_scale_over_another_chart_is_a_restart_on_a_new_cluster_ahead_of_its_turn() -> None:
     """In place, the other chart would replace the pods under the living driver."""
-    world = streaming()
-    spec = world.pipeline.spec
+    scene = streaming()
+    spec = scene.pipeline.spec
     assert isinstance(spec, Spec)
     scaled = replace(
-        world,
-        pipeline=replace(world.pipeline, spec=replace(spec, cluster=replace(spec.cluster, workers=5))),
-        observation=replace(world.observation, may_restart=False),
+        scene,
+        pipeline=replace(scene.pipeline, spec=replace(spec, cluster=replace(spec.cluster, workers=5))),
+        observation=replace(scene.observation, may_restart=False),
     )
     decision = decide(scaled.pipeline, scaled.observation, replace(POLICY, chart="another"))
     assert isinstance(decision.action, StopRun)
@@ -66,8 +66,8 @@ def test_a_scale_over_another_chart_is_a_restart_on_a_new_cluster_ahead_of_its_t
 
 @pytest.mark.parametrize("lost", [{"release": None}, {"cluster": None}])
 def test_a_cluster_of_another_chart_that_has_lost_something_is_never_repaired_in_place(lost: dict[str, None]) -> None:
-    world = streaming().seen(**lost)
-    decision = decide(world.pipeline, world.observation, replace(POLICY, chart="another"))
+    scene = streaming().seen(**lost)
+    decision = decide(scene.pipeline, scene.observation, replace(POLICY, chart="another"))
     assert isinstance(decision.action, StopRun)
 
 
@@ -86,8 +86,8 @@ def test_after_another_chart_the_next_cluster_is_a_generation_of_its_own() -> No
 
 def test_a_hash_of_another_version_is_of_another_spec() -> None:
     """It says nothing about the spec, so the run is replaced, gracefully."""
-    world = streaming(run="v0:0123456789abcdef.0123")
-    assert isinstance(decide(world.pipeline, world.observation, WITH_CHART).action, StopRun)
+    scene = streaming(run="v0:0123456789abcdef.0123")
+    assert isinstance(decide(scene.pipeline, scene.observation, WITH_CHART).action, StopRun)
 
 
 def spec_of(**changes: Any) -> Spec:

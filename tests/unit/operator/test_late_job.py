@@ -11,14 +11,14 @@ import pytest
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import Reason
 from fencepost_operator.observation import DriverPod, Run
-from unit.operator.scenes import FAILED, JOB, NOW, POD, RUN, WELL, World
+from unit.operator.scenes import FAILED, JOB, NOW, POD, RUN, WELL, Scene
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, termination_grace=30)
 LATE: Final = replace(JOB, created_at=NOW - timedelta(seconds=1), pod=None)
 SECOND: Final = replace(POD, uid="pod-second", name="orders-run-2-second", node_ready=True)
 
 
-def scene(job: Run) -> World:
+def scene(job: Run) -> Scene:
     return WELL.said(run=ENDED).seen(runs=(job,))
 
 

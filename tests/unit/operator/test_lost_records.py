@@ -10,7 +10,7 @@ import pytest
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, commit_ms
 from fencepost_operator.actions import AcceptLoss, TakeOverFence
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION
-from unit.operator.scenes import BURIED, FAILED, NOW, ROW, SILENT, WELL, World
+from unit.operator.scenes import BURIED, FAILED, NOW, ROW, SILENT, WELL, Scene
 
 LOST: Final = Loss(
     reason=Reason.OFFSET_OUT_OF_RANGE,
@@ -28,7 +28,7 @@ def accepted(by: str = "kim", choice: str = "") -> ReportedLoss:
     return replace(REPORT, acceptance=Acceptance(by=by, choice=choice, at=NOW))
 
 
-CASES: Final[dict[str, tuple[World, str, type | None]]] = {
+CASES: Final[dict[str, tuple[Scene, str, type | None]]] = {
     "it is not accepted": (WAITS, "OffsetOutOfRange", None),
     "it is accepted": (WAITS.with_pipeline(annotations=GIVEN), "LossAccepted", AcceptLoss),
     "the acceptance is about another one": (
@@ -58,8 +58,8 @@ CASES: Final[dict[str, tuple[World, str, type | None]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_done_about_a_loss(case: str) -> None:
-    world, reason, action = CASES[case]
-    decision = world.decide()
+    scene, reason, action = CASES[case]
+    decision = scene.decide()
     found = (str(decision.reason), type(decision.action) if decision.action is not None else None)
     assert found == (reason, action), decision.status.message
 

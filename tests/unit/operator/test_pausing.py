@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from fencepost_operator.api import PAUSED_ANNOTATION, Reason, Status
-from unit.operator.scenes import DEAD, DELETED, NEW, SILENT, WELL, World
+from unit.operator.scenes import DEAD, DELETED, NEW, SILENT, WELL, Scene
 
 
-def paused(world: World, value: str = "true") -> World:
-    return world.with_pipeline(annotations={PAUSED_ANNOTATION: value})
+def paused(scene: Scene, value: str = "true") -> Scene:
+    return scene.with_pipeline(annotations={PAUSED_ANNOTATION: value})
 
 
 @pytest.mark.parametrize(
-    "world", [WELL, DEAD, NEW, WELL.asked(batchInterval="x"), WELL.asked(suspend=True), WELL.seen(runs=SILENT)]
+    "scene", [WELL, DEAD, NEW, WELL.asked(batchInterval="x"), WELL.asked(suspend=True), WELL.seen(runs=SILENT)]
 )
-def test_nothing_is_done_and_one_condition_is_written(world: World) -> None:
-    decision = paused(world).decide()
-    before, after = world.pipeline.status, decision.status
+def test_nothing_is_done_and_one_condition_is_written(scene: Scene) -> None:
+    decision = paused(scene).decide()
+    before, after = scene.pipeline.status, decision.status
     assert (decision.reason, decision.action, decision.rewinds) == (Reason.PAUSED, None, ())
     assert replace(after, conditions=()) == replace(before, conditions=())
     assert after.conditions[: len(before.conditions)] == before.conditions

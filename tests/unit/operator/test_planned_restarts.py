@@ -10,12 +10,12 @@ import pytest
 
 from fencepost_operator.actions import InstallCluster, StopRun
 from fencepost_operator.observation import Release, ReleaseState
-from unit.operator.scenes import CLUSTER, NOW, WELL, World
+from unit.operator.scenes import CLUSTER, NOW, WELL, Scene
 
 
-def queued(world: World) -> World:
+def queued(scene: Scene) -> Scene:
     """Return it while other pipelines have all the permits."""
-    return replace(world, observation=replace(world.observation, may_restart=False))
+    return replace(scene, observation=replace(scene.observation, may_restart=False))
 
 
 NEW_CONFIG: dict[str, Any] = {"job": {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}}

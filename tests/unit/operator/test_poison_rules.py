@@ -11,7 +11,7 @@ from fencepost.contract import Reason, Verdict
 from fencepost_operator.api import DeadLettersStatus, OnPoisonSpec, PoisonAction, Spec
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Watermarks
-from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, World, started
+from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, Scene, started
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
 SUSPECT = replace(FAILED, count=3, repeats=3, reason=Reason.BATCH_FAILED, next_attempt_at=NOW)
@@ -56,9 +56,9 @@ def test_the_last_attempt_of_the_restart_budget_looks_for_the_record(
     assert started(asked.said(failure=failure)).isolate is isolates
 
 
-def prints(world: World) -> Fingerprints:
-    assert isinstance(world.pipeline.spec, Spec)
-    return fingerprints(world.pipeline.spec, {})
+def prints(scene: Scene) -> Fingerprints:
+    assert isinstance(scene.pipeline.spec, Spec)
+    return fingerprints(scene.pipeline.spec, {})
 
 
 def test_a_run_knows_for_how_long_dead_letters_are_kept() -> None:
@@ -90,7 +90,7 @@ def test_a_run_that_found_the_record_ends_the_attempts_and_one_that_suspects_doe
         assert failure.reason == reason
 
 
-def ended(record: dict[str, int]) -> World:
+def ended(record: dict[str, int]) -> Scene:
     verdict = Verdict(
         exit_code=53,
         reason=Reason.POISON_RECORD,

@@ -9,13 +9,13 @@ import pytest
 from fencepost_operator.actions import RemoveFinalizer
 from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, EventType
 from fencepost_operator.observation import References
-from unit.operator.scenes import DENIED, DROPPED, NOW, World
+from unit.operator.scenes import DENIED, DROPPED, NOW, Scene
 
 SECRET = "account"  # noqa: S105 - an object's name
 CASSANDRA = {"contactPoints": ["c"], "credentialsFrom": {"secretName": SECRET}}
 
 
-def pruned(seconds: float) -> World:
+def pruned(seconds: float) -> Scene:
     """Return a deleted pipeline whose deletionPolicy is Delete, and whose Secret is gone."""
     gone = References(hashes={f"Secret/{SECRET}": None})
     deleted = DROPPED.asked(checkpoint={"cassandra": CASSANDRA}).with_pipeline(
@@ -41,14 +41,14 @@ def test_after_it_nothing_holds_the_deletion_up_and_a_warning_says_what_stays() 
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scene",
     [
         pruned(61).with_pipeline(deletion_policy=DeletionPolicy.RETAIN),
         pruned(5).with_pipeline(annotations={ABANDON_ANNOTATION: "true"}),
     ],
     ids=["Retain", "the user gave it up"],
 )
-def test_who_wants_the_checkpoint_to_stay_is_not_warned(world: World) -> None:
-    decision = world.decide()
+def test_who_wants_the_checkpoint_to_stay_is_not_warned(scene: Scene) -> None:
+    decision = scene.decide()
     assert isinstance(decision.action, RemoveFinalizer)
     assert [event.type for event in decision.events] == [EventType.NORMAL]

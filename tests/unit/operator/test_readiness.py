@@ -8,28 +8,10 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.actions import (
-    InstallCluster,
-    PruneCluster,
-)
+from fencepost_operator.actions import InstallCluster, PruneCluster
 from fencepost_operator.api import Reason, Status
-from fencepost_operator.observation import (
-    ClusterObject,
-    ClusterObjects,
-    Watermarks,
-)
-from unit.operator.scenes import (
-    BURIED,
-    CLUSTER,
-    DEAD,
-    FAILED,
-    LONG_AGO,
-    NOW,
-    RECORDED,
-    SILENT,
-    WELL,
-    World,
-)
+from fencepost_operator.observation import ClusterObject, ClusterObjects, Watermarks
+from unit.operator.scenes import BURIED, CLUSTER, DEAD, FAILED, LONG_AGO, NOW, RECORDED, SILENT, WELL, Scene
 from unit.operator.test_rules import CASES
 
 BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
@@ -37,8 +19,8 @@ BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"referenc
 
 @pytest.mark.parametrize("blindness", BLIND)
 def test_a_new_generation_is_not_ready_before_it_is_rolled_out(blindness: str) -> None:
-    world = WELL.asked(job={"image": "b", "entrypoint": "a:b"}).with_pipeline(generation=2).seen(**BLIND[blindness])
-    status = world.decide().status
+    scene = WELL.asked(job={"image": "b", "entrypoint": "a:b"}).with_pipeline(generation=2).seen(**BLIND[blindness])
+    status = scene.decide().status
     ready = next(c for c in status.conditions if c.type == "Ready")
     assert (ready.status, status.observed_generation) == ("False", 2)
 
@@ -76,24 +58,24 @@ def test_a_generation_that_was_ready_stays_ready_while_its_cluster_is_unseen(hid
     assert ready_of(WELL.seen(**HIDDEN[hidden])) == ("True", 1)
 
 
-def ready_of(world: World) -> tuple[str, int | None]:
-    status = world.decide().status
+def ready_of(scene: Scene) -> tuple[str, int | None]:
+    status = scene.decide().status
     return next(c for c in status.conditions if c.type == "Ready").status, status.observed_generation
 
 
 def test_a_suspended_pipeline_whose_cluster_still_exists_is_not_ready_and_says_how_to_remove_it() -> None:
     """Its release is gone, or something else installed it."""
     assert ready_of(CASES["suspended"][0])[0] == "True"
-    world = CASES["suspended"][0].seen(cluster=CLUSTER)
-    decision = world.decide()
-    assert ready_of(world)[0] == "False"
+    scene = CASES["suspended"][0].seen(cluster=CLUSTER)
+    decision = scene.decide()
+    assert ready_of(scene)[0] == "False"
     assert "no cluster" not in decision.status.message
     assert (
         "kubectl delete statefulsets --namespace shop --selector streaming.fencepost.dev/pipeline=orders"
         in decision.status.message
     )
     litter = (ClusterObject(kind="StatefulSet", name="orders-g1-master", uid="u", generation=1),)
-    later = world.with_pipeline(status=decision.status).seen(cluster_objects=ClusterObjects(found=litter)).decide()
+    later = scene.with_pipeline(status=decision.status).seen(cluster_objects=ClusterObjects(found=litter)).decide()
     assert later.action == PruneCluster(objects=litter)
 
 
@@ -120,13 +102,13 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def stuck(name: str) -> World:
+def stuck(name: str) -> Scene:
     """Return a pipeline that an operator has seen in this state for an hour."""
-    world = STUCK[name]
-    long_ago = replace(world, observation=replace(world.observation, now=LONG_AGO))
+    scene = STUCK[name]
+    long_ago = replace(scene, observation=replace(scene.observation, now=LONG_AGO))
     status = replace(long_ago.decide().status, observed_since=LONG_AGO)
     assert condition(status, "Ready") == ("False", LONG_AGO)
-    return world.with_pipeline(status=status)
+    return scene.with_pipeline(status=status)
 
 
 def condition(status: Status, kind: str) -> tuple[str, datetime] | None:
@@ -149,5 +131,5 @@ def test_the_first_status_of_a_correction_is_not_stalled_and_has_its_own_time(st
 @pytest.mark.parametrize("state", STUCK)
 def test_the_time_of_a_generation_stays_as_it_is(state: str, since: datetime | None) -> None:
     """None is what an operator of the release before left: it is not written for its own sake."""
-    world = stuck(state).said(observed_since=since)
-    assert world.decide().status.observed_since == since
+    scene = stuck(state).said(observed_since=since)
+    assert scene.decide().status.observed_since == since

@@ -12,7 +12,7 @@ from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost_operator.api import Status
 from fencepost_operator.decision.run.diagnosis import DISRUPTIONS
-from unit.operator.scenes import FAILED, JOB, POD, ROW, RUN, WELL, World
+from unit.operator.scenes import FAILED, JOB, POD, ROW, RUN, WELL, Scene
 
 LOG: Final = ("one line", "the last line")
 
@@ -44,7 +44,7 @@ ENDS: Final[Mapping[str, tuple[dict[str, Any], Reason]]] = {
 }
 
 
-def ended(changes: Mapping[str, Any]) -> World:
+def ended(changes: Mapping[str, Any]) -> Scene:
     """A run that ends so, the second in a row without progress."""
     pod = replace(POD, **{"phase": "Failed", "termination_reason": "Error", "log": LOG, **changes})
     run = replace(RUN, resumed_from=ROW.committed_at)
@@ -56,8 +56,8 @@ def ended(changes: Mapping[str, Any]) -> World:
 @pytest.mark.parametrize("case", ENDS)
 def test_a_failed_run_is_reported_everywhere_and_its_log_outlives_its_job(case: str) -> None:
     changes, reason = ENDS[case]
-    world = ended(changes)
-    decision = world.decide()
+    scene = ended(changes)
+    decision = scene.decide()
     failure = decision.status.failure
     assert failure is not None
     assert (failure.reason, failure.log) == (reason, LOG)
@@ -67,7 +67,7 @@ def test_a_failed_run_is_reported_everywhere_and_its_log_outlives_its_job(case: 
     assert f"({reason}): {failure.message}" in event.message
     assert failure.remedy.lower().rstrip(".") in event.message.lower()
 
-    later = world.with_pipeline(status=decision.status).seen(runs=()).decide().status
+    later = scene.with_pipeline(status=decision.status).seen(runs=()).decide().status
     assert (later.failure, condition(later)) == (failure, condition(decision.status))
     assert failure.message.rstrip(".") in condition(later)
     assert failure.remedy.lower().rstrip(".") in condition(later).lower()

@@ -30,7 +30,7 @@ from unit.operator.scenes import (
     ROW,
     RUN,
     WELL,
-    World,
+    Scene,
     started,
     unclaimed_for,
 )
@@ -58,8 +58,8 @@ def idle(failure: FailureStatus, row: FenceRow) -> FailureStatus:
     The run began at offset 50, without dead letters.
     """
     run = replace(RUN, resumed_from=ROW.committed_at, resumed_offsets=50, resumed_dead_letters=0)
-    world = WELL.said(failure=failure, run=run).seen(fence=row, source=Watermarks(ends=row.offsets))
-    found = world.decide().status.failure
+    scene = WELL.said(failure=failure, run=run).seen(fence=row, source=Watermarks(ends=row.offsets))
+    found = scene.decide().status.failure
     assert found is not None
     return found
 
@@ -79,7 +79,7 @@ def test_a_run_that_sets_aside_all_that_it_reads_does_not_earn_a_new_budget() ->
     assert (found.count, found.attempts) == (0, 19)
 
 
-def waiting(failure: FailureStatus) -> World:
+def waiting(failure: FailureStatus) -> Scene:
     return BURIED.said(run=ENDED, failure=failure)
 
 

@@ -28,7 +28,7 @@ from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind, without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.observation import Known, PodIssue, PurgeJob, RewindFacts, Unknown, Watermarks
-from unit.operator.scenes import BURIED, DENIED, LONG_AGO, NOW, ROW, SILENT, WELL, World
+from unit.operator.scenes import BURIED, DENIED, LONG_AGO, NOW, ROW, SILENT, WELL, Scene
 
 LOG: Final = Watermarks(ends={"orders/0": 50}, starts={"orders/0": 5}, topic_ids={"orders": "id"})
 BACK: Final = {"orders/0": 10}
@@ -80,7 +80,7 @@ def job(found: Any) -> RewindFacts:
     return RewindFacts(job=found if isinstance(found, Unknown) else Known(found))
 
 
-CASES: Final[dict[str, tuple[World, Rewind, RewindFacts, str, type | None]]] = {
+CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     # before anything is stopped
     "a run is active": (BEFORE, GO, RewindFacts(), "Stop", StopRun),
     "a dry run": (BEFORE, asked(dryRun=True), RewindFacts(), "Completed", None),
@@ -181,14 +181,14 @@ REASONS: Final = {
 """Of Ready, where it is another one than its phase's."""
 
 
-def seen(world: World, rewinds: tuple[Rewind, ...], facts: RewindFacts) -> World:
-    there = world.seen(rewinds=rewinds)
+def seen(scene: Scene, rewinds: tuple[Rewind, ...], facts: RewindFacts) -> Scene:
+    there = scene.seen(rewinds=rewinds)
     return replace(there, observation=replace(there.observation, rewind=facts))
 
 
 def decide(case: str) -> tuple[Decision, RewindUpdate]:
-    world, rewind, facts, _, _ = CASES[case]
-    decision = seen(world, (rewind,), facts).decide()
+    scene, rewind, facts, _, _ = CASES[case]
+    decision = seen(scene, (rewind,), facts).decide()
     (update,) = decision.rewinds
     return decision, update
 
@@ -227,10 +227,10 @@ def test_what_the_offsets_are_set_to() -> None:
     kept = replace(KEPT, offsets=BACK, leader_epochs={"orders/0": 4, "old/0": 2})
     decision, update = decide("the target is recorded")
     assert decision.action == RewindFence(epoch=3, version=10, offsets=BACK, leader_epochs={}, growth_barrier={})
-    world = seen(
+    scene = seen(
         FENCED, (begun(asked({"snapshot": "s"}), backup="b"),), RewindFacts(snapshot=Known(kept), backup=Known(kept))
     )
-    (update,) = world.decide().rewinds
+    (update,) = scene.decide().rewinds
     assert update.status.target == replace(TARGET, leader_epochs={"orders/0": 4})
     assert update.status.records_to_repeat == 40
     (dry,) = seen(BEFORE, (asked(deleteOutput=True, dryRun=True),), job(COUNTED)).decide().rewinds
@@ -245,8 +245,8 @@ def test_a_history_that_lost_the_first_commit_ends_the_wait(began: int, phase: s
     )
     waits = replace(PLACED, status=replace(PLACED.status, steps=(*PLACED.status.steps, checking)))
     moved = FENCED.seen(fence=replace(SET, version=13, offsets={"orders/0": 20}))
-    for world, expected in ((moved, phase), (FENCED.seen(fence=replace(SET, version=13)), "Check")):
-        (update,) = seen(world, (waits,), first(None)).decide().rewinds
+    for scene, expected in ((moved, phase), (FENCED.seen(fence=replace(SET, version=13)), "Check")):
+        (update,) = seen(scene, (waits,), first(None)).decide().rewinds
         assert update.status.phase == expected
 
 
@@ -297,8 +297,8 @@ def test_the_rewinds_of_a_deleted_pipeline_are_over() -> None:
 
 
 def test_nothing_is_started_while_the_rewinds_cannot_be_listed() -> None:
-    for world, reason in ((STOPPED, "KubernetesForbidden"), (BEFORE, "Streaming")):
-        assert world.said(rewind="back").seen(rewinds=DENIED).decide().reason == reason
+    for scene, reason in ((STOPPED, "KubernetesForbidden"), (BEFORE, "Streaming")):
+        assert scene.said(rewind="back").seen(rewinds=DENIED).decide().reason == reason
     assert STOPPED.said(rewind="back").seen(rewinds=DENIED).decide().status.rewind == "back"
 
 

@@ -13,18 +13,7 @@ from fencepost_operator.api import Reason, Revision, Spec, StableStatus, Violati
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.observation import Began, PodIssue, References, UnknownReason
-from unit.operator.scenes import (
-    BURIED,
-    DENIED,
-    FAILED,
-    GOOD,
-    JOB,
-    LONG_AGO,
-    NOW,
-    ROW,
-    SILENT,
-    World,
-)
+from unit.operator.scenes import BURIED, DENIED, FAILED, GOOD, JOB, LONG_AGO, NOW, ROW, SILENT, Scene
 
 assert isinstance(GOOD.spec, Spec)
 OLD: Final = revision_of(GOOD, GOOD.spec, {})
@@ -33,9 +22,9 @@ NEW: Final[dict[str, Any]] = {"job": {"image": "b", "entrypoint": "a:b"}, "upgra
 UNPULLED: Final = PodIssue(pod="orders-run-2-x", reason="ImagePullBackOff", message="manifest unknown")
 
 
-def new(world: World, **upgrade: Any) -> World:
-    """Return the world with another image, whose first run was recorded an hour ago, and a stable spec before it."""
-    asked = world.asked(**{**NEW, "upgrade": {"rollback": "enabled", "maxAttempts": 2, "deadline": "2h", **upgrade}})
+def new(scene: Scene, **upgrade: Any) -> Scene:
+    """Return the scene with another image, whose first run was recorded an hour ago, and a stable spec before it."""
+    asked = scene.asked(**{**NEW, "upgrade": {"rollback": "enabled", "maxAttempts": 2, "deadline": "2h", **upgrade}})
     assert isinstance(asked.pipeline.spec, Spec)
     run = asked.pipeline.status.run
     assert run is not None
@@ -57,14 +46,14 @@ UNCLAIMED: Final = replace(
 """A run of the new spec that has not started."""
 
 
-def unpulled(seconds: int) -> World:
+def unpulled(seconds: int) -> Scene:
     """Return the new spec's run, whose image has not been found for so long."""
     run = replace(UNCLAIMED, recorded_at=NOW - timedelta(seconds=seconds))
     job = replace(JOB, spec_hash=run.spec_hash, pod=None, issue=UNPULLED)
     return FAILS.said(run=run, failure=None).seen(runs=(job,), fence=replace(ROW, driver=None))
 
 
-CASES: Final[dict[str, tuple[World, bool]]] = {
+CASES: Final[dict[str, tuple[Scene, bool]]] = {
     "fails as often as it may": (FAILS, True),
     "failed once": (FAILS.said(failure=replace(FAILURE, count=1, attempts=1)), False),
     "failed once, and another run would only repeat it": (
@@ -100,8 +89,8 @@ CASES: Final[dict[str, tuple[World, bool]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_whether_it_rolls_back(case: str) -> None:
-    world, rolls_back = CASES[case]
-    decision = world.decide()
+    scene, rolls_back = CASES[case]
+    decision = scene.decide()
     assert (decision.reason == Reason.ROLLED_BACK) is rolls_back, decision.status.message
     assert (decision.status.rolled_back is not None) is rolls_back
 

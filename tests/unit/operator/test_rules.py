@@ -18,22 +18,10 @@ from fencepost_operator.actions import (
     TakeOverFence,
     UninstallCluster,
 )
-from fencepost_operator.api import (
-    CommittedStatus,
-    EventType,
-    Reason,
-    RunStatus,
-    State,
-)
+from fencepost_operator.api import CommittedStatus, EventType, Reason, RunStatus, State
 from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.run.diagnosis import diagnose_end
-from fencepost_operator.observation import (
-    NodeState,
-    References,
-    Release,
-    ReleaseState,
-    Watermarks,
-)
+from fencepost_operator.observation import NodeState, References, Release, ReleaseState, Watermarks
 from unit.operator.scenes import (
     BURIED,
     CLUSTER,
@@ -62,7 +50,7 @@ from unit.operator.scenes import (
     TOO_LARGE,
     WELL,
     YOUNG,
-    World,
+    Scene,
     started,
     unclaimed_for,
 )
@@ -78,7 +66,7 @@ def committed_before(seconds: float) -> CommittedStatus:
     return replace(COMMITTED, since=NOW - timedelta(seconds=seconds))
 
 
-CASES: dict[str, tuple[World, str, type | None, State]] = {
+CASES: dict[str, tuple[Scene, str, type | None, State]] = {
     "all is well": (WELL, "Streaming", None, State.RUNNING),
     "far behind": (WELL.seen(source=Watermarks(ends={"orders/0": 10**6})), "CatchingUp", None, State.CATCHING_UP),
     # gates
@@ -443,8 +431,8 @@ CASES: dict[str, tuple[World, str, type | None, State]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_rule(case: str) -> None:
-    world, reason, action, state = CASES[case]
-    decision = world.decide()
+    scene, reason, action, state = CASES[case]
+    decision = scene.decide()
     assert (str(decision.reason), type(decision.action) if decision.action else None, decision.status.state) == (
         reason,
         action,
@@ -466,10 +454,10 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_reason_says_whether_its_event_is_a_warning_and_the_pipeline_ready(case: str) -> None:
-    world, reason, _, state = CASES[case]
-    events = [event for event in world.said(conditions=()).decide().events if event.reason == reason]
+    scene, reason, _, state = CASES[case]
+    events = [event for event in scene.said(conditions=()).decide().events if event.reason == reason]
     assert {event.type is EventType.WARNING for event in events} <= {reason not in QUIET}
-    is_ready = world.decide().status.conditions[0].status == "True"
+    is_ready = scene.decide().status.conditions[0].status == "True"
     assert is_ready == (
         reason in {"CatchingUp", "Streaming", "Suspended"} or (reason in UNKNOWN and state is State.RUNNING)
     )
@@ -564,8 +552,8 @@ def test_a_vanished_pod_is_waited_for_while_its_node_is_unknown() -> None:
 def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> None:
     vanished = diagnose_end(None, RUN.name)
     failure = replace(FAILED, reason=vanished.category, message=vanished.message, remedy=vanished.remedy)
-    world = BURIED.asked(restart={"maxAttempts": 2}).said(failure=failure)
-    message = world.decide().status.message
+    scene = BURIED.asked(restart={"maxAttempts": 2}).said(failure=failure)
+    message = scene.decide().status.message
     assert "nothing needs to be done" not in message
     assert "or set the annotation streaming.fencepost.dev/retry" in message
 

@@ -10,14 +10,14 @@ from fencepost_operator.api import EventType
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.wording import with_runbook
-from unit.operator.scenes import BURIED, DEAD, DENIED, POLICY, RUN, SILENT, WELL, World
+from unit.operator.scenes import BURIED, DEAD, DENIED, POLICY, RUN, SILENT, WELL, Scene
 from unit.operator.test_rules import CASES
 
 URL = "https://docs.example/runbooks"
 
 
-def linked(world: World) -> Decision:
-    return decide(world.pipeline, world.observation, replace(POLICY, runbook_url=URL))
+def linked(scene: Scene) -> Decision:
+    return decide(scene.pipeline, scene.observation, replace(POLICY, runbook_url=URL))
 
 
 @pytest.mark.parametrize("case", CASES)

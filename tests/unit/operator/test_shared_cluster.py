@@ -10,7 +10,7 @@ import pytest
 
 from fencepost_operator.actions import InstallCluster
 from fencepost_operator.observation import Run
-from unit.operator.scenes import JOB, NOW, POD, ROW, RUN, WELL, World
+from unit.operator.scenes import JOB, NOW, POD, ROW, RUN, WELL, Scene
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, stop_requested_at=NOW)
 UNSEEN: Final = replace(
@@ -22,9 +22,9 @@ OLDER: Final = replace(JOB, name="orders-run-1", epoch=1, pod=None)
 OLDER_POD: Final = replace(POD, name="orders-run-1-x", uid="pod-1")
 
 
-def next_generation(world: World) -> int | None:
+def next_generation(scene: Scene) -> int | None:
     """Return the generation of the cluster for the next run."""
-    decision = world.decide()
+    decision = scene.decide()
     if isinstance(decision.action, InstallCluster):
         assert decision.status.cluster is not None
         assert decision.action.values["generation"] == decision.status.cluster.generation
@@ -64,8 +64,8 @@ def test_there_is_one_new_cluster_for_an_unseen_run() -> None:
     ],
 )
 def test_an_older_run_may_live_whose_job_was_created_late(older: Run, generation: int) -> None:
-    world = WELL.said(run=ENDED).seen(fence=UNCLAIMED)
-    assert next_generation(world.seen(runs=(older,))) == generation
+    scene = WELL.said(run=ENDED).seen(fence=UNCLAIMED)
+    assert next_generation(scene.seen(runs=(older,))) == generation
 
 
 def test_a_run_that_streams_is_not_replaced_for_an_older_one() -> None:

@@ -27,19 +27,19 @@ from unit.operator.scenes import (
     SILENT,
     WELL,
     YOUNG,
-    World,
+    Scene,
 )
 
 PLACED = replace(CLUSTER, master_node="node-2", worker_nodes=frozenset({"node-3", "node-4"}))
 
 
-def quiet(world: World, seconds: float, **facts: Any) -> World:
-    """Return the world after so many seconds in which records waited and nothing was committed."""
+def quiet(scene: Scene, seconds: float, **facts: Any) -> Scene:
+    """Return the scene after so many seconds in which records waited and nothing was committed."""
     committed = CommittedStatus(
         version=8, since=NOW - timedelta(seconds=seconds), observable_since=NOW - timedelta(hours=1),
         offsets={"orders/0": 50},
     )  # fmt: skip
-    return world.said(committed=committed).seen(cluster=PLACED, **LAGGING, **facts)
+    return scene.said(committed=committed).seen(cluster=PLACED, **LAGGING, **facts)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_a_node_of_which_nothing_can_be_known_is_not_silent() -> None:
 
 
 def test_with_wait_the_driver_of_a_silent_node_is_left_to_kubernetes() -> None:
-    world = quiet(WELL.asked(restart={"onUnprovenDeath": "wait"}), 31, silent_nodes=frozenset({"node-1"}))
-    assert world.decide().action is None
+    scene = quiet(WELL.asked(restart={"onUnprovenDeath": "wait"}), 31, silent_nodes=frozenset({"node-1"}))
+    assert scene.decide().action is None
 
 
 def test_a_run_that_waits_for_a_silent_master_is_given_up() -> None:
     started = NOW - timedelta(seconds=31)
-    world = quiet(YOUNG, 31, silent_nodes=frozenset({"node-2"})).said(
+    scene = quiet(YOUNG, 31, silent_nodes=frozenset({"node-2"})).said(
         run=replace(RUN, claimed_at=None, started_at=started)
     )
-    world = world.seen(runs=(replace(JOB, pod=replace(POD, started_at=started)),), fence=replace(ROW, driver=None))
-    assert isinstance(world.decide().action, TakeOverFence)
+    scene = scene.seen(runs=(replace(JOB, pod=replace(POD, started_at=started)),), fence=replace(ROW, driver=None))
+    assert isinstance(scene.decide().action, TakeOverFence)
 
 
 def test_the_cluster_after_a_silent_node_avoids_it_and_so_does_its_driver() -> None:
@@ -114,12 +114,12 @@ def test_the_cluster_after_a_driver_that_hangs_avoids_its_node() -> None:
 
 def test_a_cluster_whose_workers_are_silent_is_replaced_once() -> None:
     silent = frozenset({"node-3", "node-4"})
-    world = quiet(FENCED, 31, silent_nodes=silent)
-    action = world.decide().action
+    scene = quiet(FENCED, 31, silent_nodes=silent)
+    action = scene.decide().action
     assert isinstance(action, InstallCluster)
     assert action.values["generation"] == 2
     # Its pods fit nowhere else: another cluster would be no better off.
-    again = world.said(cluster=replace(RECORDED, avoided_nodes=tuple(silent)))
+    again = scene.said(cluster=replace(RECORDED, avoided_nodes=tuple(silent)))
     assert isinstance(again.decide().action, StartRun)
 
 
@@ -134,8 +134,8 @@ def test_an_affinity_of_the_spec_is_kept() -> None:
 
 @pytest.mark.parametrize(("seconds", "names"), [(4, set()), (6, {"node-1", "node-2", "node-3", "node-4"})])
 def test_nodes_are_looked_at_only_while_records_wait_for_a_commit(seconds: float, names: set[str]) -> None:
-    world = quiet(WELL, seconds)
-    observation = world.observation
-    assert nodes_to_watch(world.pipeline, observation.runs, observation.cluster, NOW) == names
+    scene = quiet(WELL, seconds)
+    observation = scene.observation
+    assert nodes_to_watch(scene.pipeline, observation.runs, observation.cluster, NOW) == names
     assert nodes_to_watch(WELL.pipeline, observation.runs, observation.cluster, NOW) == set()
-    assert nodes_to_watch(world.pipeline, Known(()), Known(None), NOW) == ({"node-1"} if names else set())
+    assert nodes_to_watch(scene.pipeline, Known(()), Known(None), NOW) == ({"node-1"} if names else set())

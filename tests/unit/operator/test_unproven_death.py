@@ -11,7 +11,7 @@ import pytest
 from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, EventType, Reason, State
 from fencepost_operator.observation import NodeState, Run
-from unit.operator.scenes import JOB, LOST, NOW, POD, ROW, RUN, WELL, World
+from unit.operator.scenes import JOB, LOST, NOW, POD, ROW, RUN, WELL, Scene
 
 WAIT = {"restart": {"onUnprovenDeath": "wait"}}
 AWAY = replace(POD, deleting_since=NOW, node_ready=False)
@@ -19,8 +19,8 @@ AWAY_NODE = NodeState(name="node-1", uid="node-uid", ready=False)
 GONE = WELL.said(**LOST).seen(runs=(), run_node=AWAY_NODE)
 
 
-def condition(world: World, kind: str) -> Any:
-    return next((c for c in world.decide().status.conditions if c.type == kind), None)
+def condition(scene: Scene, kind: str) -> Any:
+    return next((c for c in scene.decide().status.conditions if c.type == kind), None)
 
 
 def test_by_default_a_lost_driver_is_fenced() -> None:
@@ -29,8 +29,8 @@ def test_by_default_a_lost_driver_is_fenced() -> None:
 
 
 def test_with_wait_a_lost_drivers_fence_is_left_to_it_and_the_user_is_informed() -> None:
-    world = WELL.asked(**WAIT).seen(runs=(replace(JOB, pod=AWAY),))
-    decision = world.decide()
+    scene = WELL.asked(**WAIT).seen(runs=(replace(JOB, pod=AWAY),))
+    decision = scene.decide()
     assert (decision.reason, decision.action, decision.status.state) == (
         Reason.DEATH_UNPROVEN, StopRun(name="orders-run-2"), State.RESTARTING,
     )  # fmt: skip
@@ -38,8 +38,8 @@ def test_with_wait_a_lost_drivers_fence_is_left_to_it_and_the_user_is_informed()
     assert (decision.status.run.ended_at, decision.status.run.dead) == (NOW, False)
     assert "on node node-1" in decision.status.message
     assert f"--overwrite {CONFIRM_DEAD_ANNOTATION}=orders-run-2" in decision.status.message
-    assert (condition(world, "Ready").status, condition(world, "Stalled")) == ("False", None)
-    assert condition(world, "Reconciling").reason == Reason.DEATH_UNPROVEN
+    assert (condition(scene, "Ready").status, condition(scene, "Stalled")) == ("False", None)
+    assert condition(scene, "Reconciling").reason == Reason.DEATH_UNPROVEN
 
 
 @pytest.mark.parametrize("claimed", [True, False])
@@ -52,11 +52,11 @@ def test_with_wait_nothing_else_is_done_while_there_is_no_proof(claimed: bool) -
 def test_a_run_of_which_nothing_was_seen_does_not_count_as_asked_to_stop() -> None:
     """Found by the simulation, seed 5001487: a cache did not show its Job, and to have asked it was taken for proof."""
     unseen = replace(RUN, pod_uid=None, pod_name=None, node_name=None, node_uid=None, ended_at=NOW, dead=False)
-    world = GONE.said(run=unseen).asked(**WAIT).seen(fence=replace(ROW, driver=None))
-    recorded = world.decide().status.run
+    scene = GONE.said(run=unseen).asked(**WAIT).seen(fence=replace(ROW, driver=None))
+    recorded = scene.decide().status.run
     assert recorded is not None
     assert (recorded.stop_requested_at, recorded.dead) == (None, False)
-    again = world.said(run=recorded).decide()
+    again = scene.said(run=recorded).decide()
     assert (again.reason, again.action) == (Reason.DEATH_UNPROVEN, None)
 
 
@@ -69,7 +69,7 @@ LATE = WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).measured(sto
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scene",
     [
         WELL.said(run=replace(ENDING, stop_requested_at=None)).seen(runs=(), run_node=BACK),
         WELL.said(run=ENDING).seen(runs=(), run_node=BACK),
@@ -82,15 +82,15 @@ LATE = WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).measured(sto
         "a node that is back", "a pod never seen",
     ],
 )  # fmt: skip
-def test_a_proof_that_is_on_its_way_is_waited_for(world: World) -> None:
-    decision = world.asked(**WAIT).decide()
+def test_a_proof_that_is_on_its_way_is_waited_for(scene: Scene) -> None:
+    decision = scene.asked(**WAIT).decide()
     assert (decision.reason, decision.action) == (Reason.STOPPING, None)
     assert "Waiting for proof that the driver of orders-run-2" in decision.status.message
     assert EventType.WARNING not in {event.type for event in decision.events}
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scene",
     [
         GONE,
         WELL.said(run=ENDING).seen(runs=(), run_node=replace(BACK, uid="another")),
@@ -101,8 +101,8 @@ def test_a_proof_that_is_on_its_way_is_waited_for(world: World) -> None:
     ],
     ids=["node away", "another node", "node gone", "deleted by force", "it was not asked", "does not end"],
 )  # fmt: skip
-def test_a_proof_that_is_late_is_reported(world: World) -> None:
-    decision = world.asked(**WAIT).decide()
+def test_a_proof_that_is_late_is_reported(scene: Scene) -> None:
+    decision = scene.asked(**WAIT).decide()
     assert decision.reason == Reason.DEATH_UNPROVEN
     assert (EventType.WARNING, Reason.DEATH_UNPROVEN) in {(event.type, event.reason) for event in decision.events}
 
@@ -126,8 +126,8 @@ def test_an_orphans_pod_is_named_with_the_command_that_ends_it(job: Run, named: 
 
 
 def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
-    world = WELL.asked(**WAIT).said(**LOST).seen(runs=(replace(JOB, deleting=True, pod=AWAY),))
-    assert world.decide().action is None
+    scene = WELL.asked(**WAIT).said(**LOST).seen(runs=(replace(JOB, deleting=True, pod=AWAY),))
+    assert scene.decide().action is None
 
 
 def test_proof_ends_the_wait() -> None:
@@ -139,10 +139,10 @@ def test_proof_ends_the_wait() -> None:
 
 
 def test_a_persons_word_ends_the_wait_for_that_run_alone() -> None:
-    world = GONE.asked(**WAIT)
-    wrong = world.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-1"})
+    scene = GONE.asked(**WAIT)
+    wrong = scene.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-1"})
     assert wrong.decide().reason == Reason.DEATH_UNPROVEN
-    right = world.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
+    right = scene.with_pipeline(annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
     assert isinstance(right.decide().action, TakeOverFence)
     assert right.decide().status.run == replace(RUN, ended_at=NOW, dead=False), (
         "a confirmation is not a proof: no cluster is shared"

@@ -448,11 +448,7 @@ TAGS = [lookup_casstype(name) for name in ("UTF8Type", "Int32Type", "LongType", 
 def of_source(tags: list[Any], offsets: list[int | None]) -> tuple[Change, pa.RecordBatch]:
     """An INSERT of a frame that keeps the record's coordinates, and rows for it."""
     made = replace(
-        insert(),
-        columns=SOURCE,
-        key=(0, 1),
-        primary=SOURCE[:3],
-        encoders=tuple(encoder(kind, 5) for kind in TAGS),
+        insert(), columns=SOURCE, key=(0, 1), primary=SOURCE[:3], encoders=tuple(encoder(kind, 5) for kind in TAGS)
     )
     rows = pa.RecordBatch.from_arrays(
         [
