@@ -24,6 +24,7 @@ from fencepost_operator.adapters.cassandra.durability_settings import read_setti
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.endpoints import EndpointPolicy
+from present import present
 from testbed import environment
 
 pytestmark = pytest.mark.integration
@@ -117,11 +118,7 @@ def test_a_client_certificate_of_another_authority_is_refused(
     authority: Authority, clients: Authority, node: Pair, dial: Connect
 ) -> None:
     strange = authority.sign("strange-client")
-    texts = {
-        "ca.crt": authority.text,
-        "tls.crt": strange.certificate.read_text(),
-        "tls.key": strange.key.read_text(),
-    }
+    texts = {"ca.crt": authority.text, "tls.crt": strange.certificate.read_text(), "tls.key": strange.key.read_text()}
     with secured(node, clients) as port, pytest.raises(REFUSED, match="client certificate"):
         dial(port, TlsMaterial.of(texts))
 
@@ -312,8 +309,7 @@ def test_the_durability_settings_of_a_real_node_are_read(session: Session, keysp
     assert found.nodes == {"datacenter1": 1}
     assert found.commitlog_sync in {"periodic", "batch", "group"}
     assert found.keyspaces["no_such_keyspace"] is None
-    settings = found.keyspaces[keyspace]
-    assert settings is not None
+    settings = present(found.keyspaces[keyspace])
     assert not settings.durable_writes
     assert settings.replication["class"].endswith("NetworkTopologyStrategy")
     assert settings.replication["datacenter1"] == "1"

@@ -17,6 +17,7 @@ from cassandra.cluster import Session
 from fencepost.fence import Fence
 from fencepost.fence.cassandra.dead_letters import CHUNK, CHUNKS_OUTLIVE, LONGEST_TEXT, DeadLetter, DeadLetters, letter
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
+from present import present
 
 pytestmark = pytest.mark.integration
 
@@ -77,14 +78,12 @@ def test_a_letter_is_listed_in_short_and_read_whole(session: Session, keyspace: 
     # The same place again is the same letter; an older writer's loses, and it expires.
     write(letters, replace(made(8), error="again"), timestamp=2_000_000)
     write(letters, replace(made(8), error="a zombie's"), timestamp=1_500_000)
-    again = letters.read(made(8))
-    assert again is not None
+    again = present(letters.read(made(8)))
     assert again.error == "again"
     select = f"SELECT TTL(error) AS left FROM {keyspace}.dead_letters"  # noqa: S608
     assert all(0 < row.left <= 3600 for row in session.execute(select))
     write(letters, made(10, value=None))
-    tombstone = letters.read(made(10))
-    assert tombstone is not None
+    tombstone = present(letters.read(made(10)))
     assert (tombstone.value, tombstone.value_size, tombstone.is_whole) == (None, None, True)
 
 
@@ -109,8 +108,7 @@ def test_a_record_of_any_size_is_kept_whole(session: Session, keyspace: str) -> 
     # Injected: one chunk is missing.
     place = f"pipeline = '{PIPELINE}-large' AND topic = 'orders' AND partition = 3 AND topic_id = 'id' AND offset = 9"
     session.execute(f"DELETE FROM {keyspace}.dead_letter_chunks WHERE {place} AND part = 'value' AND number = 2")  # noqa: S608
-    cut = letters.read(large)
-    assert cut is not None
+    cut = present(letters.read(large))
     assert (cut.is_whole, cut.key, cut.value) == (False, large.key, None)
 
 
@@ -137,8 +135,7 @@ def test_topics_of_one_name_keep_letters_of_their_own(session: Session, keyspace
         for offset in offsets:
             write(letters, made(offset, topic_id=topic_id))
     assert offsets_of(letters) == [(1, "b"), (4, ""), (5, "a"), (5, "b"), (6, "a")]
-    found = letters.read(made(5, topic_id="a"))
-    assert found is not None
+    found = present(letters.read(made(5, topic_id="a")))
     assert found.topic_id == "a"
 
 
@@ -149,8 +146,7 @@ def test_the_fence_row_counts_letters_and_a_takeover_keeps_the_count(session: Se
         row, offsets={"orders/3": 9}, planned={"orders/3": 9}, records=1, duration_ms=1, dead_letter="orders/3@8"
     )
     assert (moved.dead_letters, moved.last_dead_letter) == (1, "orders/3@8")
-    read = fence.read()
-    assert read is not None
+    read = present(fence.read())
     after = fence.take_over(read, owner="me")
     assert (after.dead_letters, after.last_dead_letter) == (1, "orders/3@8")
 

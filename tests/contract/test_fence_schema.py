@@ -13,20 +13,14 @@ from cassandra.cluster import Session
 
 from contract.cassandra import open_session
 from fakes.connections import connection_to
-from fencepost.fence import (
-    Fence,
-    FenceRow,
-    FenceSchemaInvalid,
-    FenceSchemaMissing,
-    FenceUnauthorized,
-    FenceUnavailable,
-)
+from fencepost.fence import Fence, FenceRow, FenceSchemaInvalid, FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost_operator.adapters.cassandra import fence_store
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 from harness.waiting import answered
+from present import present
 from testbed import environment
 
 pytestmark = pytest.mark.integration
@@ -71,10 +65,7 @@ class Accounts:
 
     def __init__(self, username: str | None = None, password: str | None = None) -> None:
         place = environment.load()
-        self.data = {
-            "username": username or place.cassandra_username,
-            "password": password or place.cassandra_password,
-        }
+        self.data = {"username": username or place.cassandra_username, "password": password or place.cassandra_password}
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         del key, name
@@ -166,8 +157,7 @@ def test_a_row_of_an_older_schema_is_read_and_changed_before_the_migration(sessi
     row = table.read("p")
     assert row == FenceRow(pipeline="p", owner="me", epoch=3, version=9, clock=5, offsets={"orders/0": 7})
     after = Fence(table, "p").take_over(row, owner="me")
-    seen = table.read("p")
-    assert seen is not None
+    seen = present(table.read("p"))
     assert (seen.epoch, seen.version, seen.clock) == (4, 10, after.clock)
 
 
@@ -188,8 +178,7 @@ async def test_the_operator_adds_the_columns_and_tables_of_a_newer_release(
     assert len(statements) == len(set(statements)), statements
     assert any("ADD leader_epochs" in statement for statement in statements)
     table = CassandraFenceTable.over(session, keyspace)
-    taken = table.read("p")
-    assert taken is not None
+    taken = present(table.read("p"))
     full = replace(taken, version=taken.version + 1, leader_epochs={"orders/0": 4}, log_ends={"orders/0": 9})
     assert table.swap(taken, full)
     assert table.read("p") == full

@@ -31,6 +31,7 @@ from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.history import restored
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
+from present import present
 
 KEYSPACE = "fencepost_contract"
 HELD = ("owner", "epoch", "driver", "version", "clock", "code", "topic_ids", "records", "duration_ms")
@@ -113,8 +114,7 @@ def test_a_released_row_is_adopted_and_its_zombie_neither_commits_nor_claims(tab
     zombie = fence.claim(epoch=taken.epoch, driver="pod", code="c", start=_start, owner="cluster/old")
     fence.release(zombie)
     assert fence.read() is None
-    kept = table.read(row.pipeline)
-    assert kept is not None
+    kept = present(table.read(row.pipeline))
     assert kept == FenceRow(pipeline=row.pipeline, owner="", epoch=3, version=zombie.version + 2, clock=kept.clock)
     assert kept.clock > zombie.clock
     adopted = fence.create("cluster/new")
@@ -314,8 +314,7 @@ def test_of_many_claims_at_once_one_wins(table: FenceTable, row: FenceRow) -> No
     winners = [outcome for outcome in outcomes if outcome != "fenced"]
     seen = table.read(row.pipeline)
     assert len(outcomes) == 8
-    assert seen is not None
-    assert winners == [seen.driver]
+    assert winners == [present(seen).driver]
 
 
 def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: FenceTable, row: FenceRow) -> None:
@@ -323,8 +322,7 @@ def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: Fe
     before = table.server_time()
     table.report_progress(row.pipeline, epoch=2, version=7, done=100)
     table.report_progress(row.pipeline, epoch=2, version=7, done=250)
-    seen = table.read_progress(row.pipeline)
-    assert seen is not None
+    seen = present(table.read_progress(row.pipeline))
     assert (seen.epoch, seen.version, seen.done) == (2, 7, 250)
     assert before <= seen.at.timestamp() * 1e6 <= table.server_time() + 1000
 
@@ -442,8 +440,7 @@ def test_a_snapshot_fits_the_table_of_the_first_release(cassandra: CassandraFenc
     snapshots = SnapshotTable(cassandra.session, keyspace)
     one = snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), row.pipeline)
     snapshots.insert(row.pipeline, snapshot_of(replace(row, **FULL), id=one, trigger=Trigger.SCHEDULE, name=None))  # type: ignore[arg-type]
-    found = snapshots.read(row.pipeline, one)
-    assert found is not None
+    found = present(snapshots.read(row.pipeline, one))
     assert (found.offsets, found.topic_ids, found.version) == ({"a/0": 5}, {"a": "id"}, 7)
     cassandra.session.execute(f"DROP TABLE {keyspace}.snapshots", timeout=60)
     assert snapshots.newest(row.pipeline) == ()

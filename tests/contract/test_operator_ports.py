@@ -25,6 +25,7 @@ from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Known, Release, ReleaseState, Retention, Run, UnreadRecords, Watermarks
 from harness.waiting import answered, eventually_async
+from present import present
 from testbed.environment import load
 
 
@@ -36,9 +37,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def pipeline(stage: Stage) -> Pipeline:
-    found = await stage.ports.pipelines.read(stage.key)
-    assert found is not None
-    return found
+    return present(await stage.ports.pipelines.read(stage.key))
 
 
 async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict[str, Any]:
@@ -93,8 +92,7 @@ async def test_a_status_is_replaced_only_over_what_was_read(stage: Stage) -> Non
         except Conflict:
             return None
 
-    pair = await stage.eventually(write)
-    assert pair is not None
+    pair = present(await stage.eventually(write))
     before, after = pair
     assert (after.status.state, after.status.message, after.status.epoch) == (State.SUSPENDED, "as asked", 3)
     assert after.resource_version != before.resource_version
@@ -132,17 +130,14 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     await releases.uninstall(key)
     await releases.install(key, await values(stage))
     assert await releases.release(key) == Release(name=release_name(key), revision=1, state=ReleaseState.DEPLOYED)
-    cluster = await releases.cluster(key)
-    assert cluster is not None
+    cluster = present(await releases.cluster(key))
     assert (cluster.generation, cluster.workers) == (1, 1)
     assert cluster.config_hash == (await values(stage))["annotations"]["streaming.fencepost.dev/config-hash"]
     await releases.install(key, await values(stage, workers=3))
-    scaled = await releases.cluster(key)
-    assert scaled is not None
+    scaled = present(await releases.cluster(key))
     assert (scaled.generation, scaled.workers) == (1, 3)
     await releases.install(key, await values(stage, generation=2))
-    renewed = await releases.cluster(key)
-    assert renewed is not None
+    renewed = present(await releases.cluster(key))
     assert renewed.generation == 2
     await releases.uninstall(key)
     await releases.uninstall(key)
@@ -176,8 +171,7 @@ async def test_what_a_refused_upgrade_left_behind_is_seen_and_deleted(stage: Sta
     await releases.prune(key, left)
     await releases.prune(key, left)
     assert set((await releases.objects(key, urgent=False)).found) == set(found) - set(left)
-    cluster = await releases.cluster(key)
-    assert cluster is not None
+    cluster = present(await releases.cluster(key))
     assert cluster.generation == 3
 
 
@@ -214,8 +208,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     async def has_pod() -> Run | None:
         return next((run for run in await runs.list(key, stage.owner) if run.epoch == 7 and run.pod), None)
 
-    run = await stage.eventually(has_pod)
-    assert run is not None
+    run = present(await stage.eventually(has_pod))
     assert run.pod is not None
     assert (run.had_pod, run.pod.exit_code, run.pod.force_deleted) == (True, None, False)
     await runs.stop(key, "orders-run-7")
@@ -281,8 +274,7 @@ async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(s
     assert await fences.read(place, row) is None
     await fences.create(place, row, "me")
     await fences.create(place, row, "another owner")
-    made = await fences.read(place, row)
-    assert made is not None
+    made = present(await fences.read(place, row))
     assert (made.owner, made.epoch, made.version, made.driver) == ("me", 0, 0, None)
     taken = await fences.take_over(place, row, 0, 0, "me again")
     assert (taken.owner, taken.epoch, taken.version, taken.driver) == ("me again", 1, 1, None)
@@ -307,15 +299,13 @@ async def test_a_loss_is_read_by_its_id_and_accepted_once_it_is_reported(stage: 
     with pytest.raises(Conflict):
         await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
     await asyncio.to_thread(stage.report, row, ReportedLoss(loss=loss, epoch=2, at=datetime(2026, 1, 2, tzinfo=UTC)))
-    found = await fences.read_loss(place, row, 0, loss.id)
-    assert found is not None
+    found = present(await fences.read_loss(place, row, 0, loss.id))
     assert (found.loss, found.epoch, found.acceptance) == (loss, 2, None)
     assert await fences.read_loss(place, row, 1, loss.id) is None
     assert await fences.read_loss(place, row, 0, "0123456789ab") is None
     for _ in range(2):
         await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
-        found = await fences.read_loss(place, row, 0, loss.id)
-        assert found is not None
+        found = present(await fences.read_loss(place, row, 0, loss.id))
         assert found.acceptance is not None
         assert (found.acceptance.by, found.acceptance.choice) == ("kim", "")
 
@@ -331,20 +321,17 @@ async def test_log_ends_and_missing_topics(stage: Stage) -> None:
         found = await answered(lambda: stage.ports.offsets.ends(stage.kafka), Unreachable)
         return found if found is not None and len(found.ends) == 2 else None
 
-    found = await eventually_async(whole)
-    assert found is not None
+    found = present(await eventually_async(whole))
     assert found.ends == {f"{topic}/0": 0, f"{topic}/1": 0}
     assert found.missing_topics == ()
     asked = replace(stage.kafka, topics=(topic, "absent"))
-    found = await answered(lambda: stage.ports.offsets.ends(asked), Unreachable)
-    assert found is not None
+    found = present(await answered(lambda: stage.ports.offsets.ends(asked), Unreachable))
     assert (sorted(found.ends), found.missing_topics) == ([f"{topic}/0", f"{topic}/1"], ("absent",))
 
 
 async def test_the_retention_of_a_topic_and_no_age_where_nothing_is_unread(stage: Stage) -> None:
     (topic,) = stage.kafka.topics
-    source = await answered(lambda: stage.ports.offsets.ends(stage.kafka), Unreachable)
-    assert source is not None
+    source = present(await answered(lambda: stage.ports.offsets.ends(stage.kafka), Unreachable))
     found = await answered(lambda: stage.ports.offsets.unread(stage.key, stage.kafka, source, {}), Unreachable)
     assert found == UnreadRecords(retention={topic: Known(Retention())})
 
@@ -373,16 +360,14 @@ async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: P
 
 
 async def test_the_durability_settings_of_topics_and_keyspaces_are_read(stage: Stage) -> None:
-    topics = await stage.ports.offsets.settings(stage.kafka)
-    assert topics is not None
+    topics = present(await stage.ports.offsets.settings(stage.kafka))
     (settings,) = topics.values()
     assert topics.keys() == set(stage.kafka.topics)
     assert None not in {settings.replicas, settings.min_insync_replicas, settings.unclean_leader_election}
     found = await stage.ports.fences.settings(stage.cassandra, ["system_auth"])
     assert found.nodes["datacenter1"] >= 1
     assert found.commitlog_sync is not None
-    keyspace = found.keyspaces["system_auth"]
-    assert keyspace is not None
+    keyspace = present(found.keyspaces["system_auth"])
     assert "class" in keyspace.replication
 
 

@@ -12,6 +12,7 @@ from cassandra.cluster import Session
 from contract.purging import run
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Verdict
 from fencepost.contract.purge_request import PurgeReport
+from present import present
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration
@@ -93,14 +94,12 @@ def test_the_rows_of_the_ranges_go_and_no_others(
     ranges = {f"{topic}/0": (15, 35), f"{topic}x/0": (0, 100)}
     code, words = run(tmp_path, config_of(environment, table), ranges, None)
     assert code == 0, words
-    counted = PurgeReport.from_json(words)
-    assert counted is not None
+    counted = present(PurgeReport.from_json(words))
     assert (counted.rows, counted.left) == (20, 20)
     assert left(session, table, topic) == list(range(40))
     code, words = run(tmp_path, config_of(environment, table), ranges, NEW)
     assert code == 0, words
-    purged = PurgeReport.from_json(words)
-    assert purged is not None
+    purged = present(PurgeReport.from_json(words))
     assert (purged.rows, purged.left) == (20, 0)
     assert left(session, table, topic) == [*range(15), *range(35, 40)]
     assert left(session, table, topic, partition=1) == list(range(40))
@@ -116,8 +115,7 @@ def test_newer_rows_stay_and_are_reported(
     fill(session, "plain", topic, range(10), at=OLD)
     fill(session, "plain", topic, range(5, 7), at=NEWER)
     code, words = run(tmp_path, config_of(environment, "plain"), {f"{topic}/0": (0, 10)}, NEW)
-    verdict = Verdict.from_json(words)
-    assert verdict is not None
+    verdict = present(Verdict.from_json(words))
     assert (code, verdict.reason) == (1, "PurgeFailed")
     assert "2 of 10 rows are still there" in verdict.message
     assert left(session, "plain", topic) == [5, 6]
@@ -128,8 +126,7 @@ def test_a_table_with_another_key_is_refused_by_name(
     keyspace: str, environment: Environment, tmp_path: Path, topic: str, table: str
 ) -> None:
     code, words = run(tmp_path, config_of(environment, table), {f"{topic}/0": (0, 10)}, NEW)
-    verdict = Verdict.from_json(words)
-    assert verdict is not None
+    verdict = present(Verdict.from_json(words))
     assert code == 51
     assert f"{keyspace}.{table}" in verdict.message
     assert json.loads(words)["remedy"]

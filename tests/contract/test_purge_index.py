@@ -24,6 +24,7 @@ from fencepost.errors import BadSpec
 from fencepost.sinks import BatchToken
 from fencepost.sinks.cassandra.cassandra_sink import TableSink, bind
 from fencepost.sinks.cassandra.purge_index import create_statement
+from present import present
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration
@@ -117,8 +118,7 @@ def report(words: str) -> PurgeReport:
 
 def refusal(answer: tuple[int, str]) -> str:
     code, words = answer
-    verdict = Verdict.from_json(words)
-    assert verdict is not None
+    verdict = present(Verdict.from_json(words))
     assert code == 51, words
     return verdict.message
 

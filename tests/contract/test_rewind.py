@@ -16,6 +16,7 @@ from fencepost.fence.history import first_commit, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from fencepost.fence.table import FenceTable
+from present import present
 
 KEYSPACE = "fencepost_rewind"
 BACK = {"a/0": 3, "a/1": 0}
@@ -43,15 +44,13 @@ def _keep(row: FenceRow) -> Starting:
 def test_a_row_goes_back_once(table: FenceTable, stopped: FenceRow) -> None:
     fence = Fence(table, stopped.pipeline)
     after = fence.rewind(stopped, offsets=BACK, leader_epochs={"a/0": 2}, growth_barrier={})
-    seen = table.read(stopped.pipeline)
-    assert seen is not None
+    seen = present(table.read(stopped.pipeline))
     assert seen.is_held_as(after)
     assert seen.leader_epochs == {"a/0": 2}
     assert after.clock >= stopped.clock + 2
     with pytest.raises(Fenced):
         fence.rewind(stopped, offsets={"a/0": 1}, leader_epochs={}, growth_barrier={})
-    again = table.read(stopped.pipeline)
-    assert again is not None
+    again = present(table.read(stopped.pipeline))
     assert again.is_held_as(after)
 
 

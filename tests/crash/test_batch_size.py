@@ -13,6 +13,7 @@ from fencepost.contract import Reason
 from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost_operator.api import RETRY_ANNOTATION, State
+from present import present
 
 MOST, FITS = 1000, 100
 
@@ -52,8 +53,7 @@ async def test_batches_that_always_run_out_of_memory_above_a_size_restart_the_ru
     waits = [later - earlier for earlier, later in itertools.pairwise(progress)]
     assert max(waits) < timedelta(seconds=30)
     assert end - progress[-1] < timedelta(seconds=30)
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert (failure.count, failure.reason) == (0, "OutOfMemory")
 
 

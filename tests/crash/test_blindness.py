@@ -16,6 +16,7 @@ from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Condition, Reason
 from fencepost_operator.errors import Busy, Denied, Unreachable
+from present import present
 
 T = TypeVar("T")
 
@@ -72,8 +73,7 @@ async def test_ready_is_not_true_on_facts_that_are_too_old_and_a_page_is_sent(si
     assert (ready(stage).status, ready(stage).reason) == ("False", reason)
     assert "has not been observed since" in ready(stage).message
     assert [page.reason for page in stage.pipeline.status.pages] == [Reason.UNOBSERVED]
-    assert stage.paging is not None
-    assert stage.paging.heard[0].at - began < NOT_READY_FOR + timedelta(seconds=30)
+    assert present(stage.paging).heard[0].at - began < NOT_READY_FOR + timedelta(seconds=30)
 
 
 async def test_blindness_fences_no_run_however_long_it_lasts() -> None:
@@ -112,8 +112,7 @@ async def test_a_driver_that_hangs_on_an_idle_topic_is_replaced_where_only_it_ma
     stage, _ = await driver_only()
     stage.world.drivers[-1].frozen = True
     await stage.run(90)
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert (failure.reason, "sign of life" in failure.message) == (Reason.UNRESPONSIVE, True)
     await stage.running()
     assert stage.world.table.rows[ROW].epoch == 2

@@ -14,6 +14,7 @@ from fakes.world import World
 from fencepost.contract import ExitCode, Reason
 from fencepost_operator.api import RETRY_ANNOTATION
 from fencepost_operator.errors import Unreachable
+from present import present
 
 ATTEMPTS: Final = 4
 
@@ -69,8 +70,7 @@ def _has_claimed(stage: Stage, *, after: int) -> bool:
 async def test_runs_without_answers_that_the_operator_gets_end_at_the_limit(reason: Reason) -> None:
     stage, _ = await running()
     await fail(stage, ATTEMPTS + 2, reason=reason)
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert (is_stalled(stage), failure.count, failure.reason) == (True, ATTEMPTS, Reason.DRIVER_CUT_OFF)
     message = stage.pipeline.status.message
     assert all(word in message for word in (reason, "no answer for 60 s", "NetworkPolicies", "listeners", "leader"))
@@ -87,8 +87,7 @@ async def test_an_outage_that_the_operator_sees_as_well_has_no_limit() -> None:
         gate.unseen = frozenset({"source"} if runs else ())
 
     await fail(stage, ATTEMPTS + 2, meanwhile=meanwhile)
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert (is_stalled(stage), failure.count, failure.reason) == (False, ATTEMPTS + 2, Reason.DEPENDENCY_DOWN)
 
 

@@ -13,6 +13,7 @@ from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ABANDON_ANNOTATION, ADOPT_ANNOTATION, ReconcileConfig
+from present import present
 
 QUICK = replace(POLICY, abandon_timeout=120.0)
 
@@ -89,8 +90,7 @@ async def with_an_invalid_spec(**changes: Any) -> Stage:
 
 def heard(stage: Stage) -> list[bool]:
     """Whether each message about the deletion said that it was over."""
-    assert stage.paging is not None
-    return [heard.is_over for heard in stage.paging.heard if heard.key.endswith("/NotReady")]
+    return [heard.is_over for heard in present(stage.paging).heard if heard.key.endswith("/NotReady")]
 
 
 def is_released(stage: Stage) -> bool:

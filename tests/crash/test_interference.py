@@ -21,6 +21,7 @@ from fencepost_operator.desired import labels
 from fencepost_operator.errors import Busy, Conflict, Rejected, Unreachable
 from fencepost_operator.observation import ClusterObject, References
 from fencepost_operator.runtime.reconciler import Reconciler
+from present import present
 
 
 async def running(world: World | None = None, **changes: Any) -> Stage:
@@ -269,8 +270,7 @@ async def test_a_job_that_a_late_create_made_from_an_older_spec_is_replaced() ->
         lambda: stage.is_running() and stage.world.newest_pod().driver.config.batch_interval == 60, seconds=120
     )
     hashes = [job.manifest["metadata"]["annotations"][labels.SPEC_HASH] for job in stage.world.jobs]
-    run = stage.pipeline.status.run
-    assert run is not None
+    run = present(stage.pipeline.status.run)
     assert run.spec_hash == hashes[-1]
     await stage.running()
     assert ready(stage)[0] == "True"

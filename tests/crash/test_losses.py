@@ -10,6 +10,7 @@ from fakes.manifests import body
 from fakes.stage import ROW, Died, Stage
 from fencepost.contract import Acceptance, ExitCode
 from fencepost_operator.api import ACCEPT_LOSS_ANNOTATION, RETRY_ANNOTATION, Reason, State
+from present import present
 
 GONE = 50
 """Records of orders/0 that retention deletes beyond the committed offset."""
@@ -36,16 +37,14 @@ def annotate(stage: Stage, text: str, name: str = ACCEPT_LOSS_ANNOTATION) -> Non
 
 
 def loss_id(stage: Stage) -> str:
-    loss = stage.pipeline.status.loss
-    assert loss is not None
+    loss = present(stage.pipeline.status.loss)
     return loss.id
 
 
 async def test_a_loss_stalls_until_exactly_it_is_accepted() -> None:
     stage = await stalled_at_a_loss()
     status, jobs = stage.pipeline.status, list(stage.world.created_jobs)
-    loss = status.loss
-    assert loss is not None
+    loss = present(status.loss)
     at = stage.world.table.rows[ROW].offsets["orders/0"]
     assert [(r.partition, r.from_offset, r.until_offset) for r in loss.ranges] == [("orders/0", at, at + GONE)]
     assert (loss.reason, loss.records, loss.partitions, loss.estimated) == ("OffsetOutOfRange", GONE, 1, False)

@@ -15,6 +15,7 @@ from fakes.world import World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import State
 from fencepost_operator.errors import Unreachable
+from present import present
 
 HOURS = timedelta(hours=4)
 MINUTE = 60.0
@@ -43,8 +44,7 @@ class Life:
 
     @property
     def heard(self) -> list[str]:
-        assert self.stage.paging is not None
-        return [each.key for each in self.stage.paging.heard]
+        return [each.key for each in present(self.stage.paging).heard]
 
     async def until(self, reached: Callable[[], bool], *, minutes: float = 10.0) -> None:
         """Let the operator work until something holds."""

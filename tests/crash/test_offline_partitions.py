@@ -9,6 +9,7 @@ from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Condition, Reason
 from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
+from present import present
 
 
 async def leaderless() -> Stage:
@@ -33,8 +34,7 @@ async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read()
     await stage.run(40)
     after = stage.world.table.rows[ROW].offsets
     assert (after["orders/0"] > before["orders/0"], after["orders/1"]) == (True, before["orders/1"])
-    condition = found(stage, PARTITIONS_OFFLINE)
-    assert condition is not None
+    condition = present(found(stage, PARTITIONS_OFFLINE))
     assert "orders/1 since" in condition.message
     assert [page.reason for page in stage.pipeline.status.pages] == [Reason.PARTITIONS_OFFLINE]
 
@@ -42,8 +42,7 @@ async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read()
 async def test_ready_says_at_once_that_the_lag_of_a_partition_without_a_leader_is_unknown() -> None:
     stage = await leaderless()
     await stage.run(20)
-    ready = found(stage, "Ready")
-    assert ready is not None
+    ready = present(found(stage, "Ready"))
     assert (ready.status, "orders/1, whose lag is unknown" in ready.message) == ("True", True)
     assert [each.partition for each in stage.pipeline.status.offline_partitions] == ["orders/1"]
 

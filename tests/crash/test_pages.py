@@ -20,6 +20,7 @@ from fakes.world import World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import SILENCE_ANNOTATION, Reason
 from fencepost_operator.errors import Unreachable
+from present import present
 
 STALLED = "fencepost/cluster-1/shop/orders/BadSpec"
 
@@ -36,8 +37,7 @@ def paged() -> Stage:
 
 
 def heard(stage: Stage) -> list[Heard]:
-    assert stage.paging is not None
-    return stage.paging.heard
+    return present(stage.paging).heard
 
 
 def knows(stage: Stage, key: str, *, over: bool = False) -> bool:

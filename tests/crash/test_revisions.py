@@ -11,6 +11,7 @@ from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import State
+from present import present
 
 
 async def running(**changes: Any) -> Stage:
@@ -35,8 +36,7 @@ def stored(stage: Stage) -> dict[str, Any]:
 
 def in_effect(stage: Stage) -> str:
     """The revision that the status names."""
-    assert stage.pipeline.status.run is not None
-    return stage.pipeline.status.run.revision
+    return present(stage.pipeline.status.run).revision
 
 
 async def restarted_in(stage: Stage, number: int) -> None:

@@ -20,6 +20,7 @@ from fencepost_operator.decision.rewind import machine
 from fencepost_operator.desired import run_config
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue
+from present import present
 
 NAME = ObjectKey(KEY.namespace, "back")
 TARGET = {"orders/0": 40, "orders/1": 70}
@@ -281,8 +282,7 @@ async def test_a_dry_run_reports_and_changes_nothing() -> None:
     await stage.until(stage.is_over)
     status = stage.rewind.status
     assert (status.phase, status.records_to_repeat) == (COMPLETED, 210)
-    assert status.target is not None
-    assert status.target.offsets == TARGET
+    assert present(status.target).offsets == TARGET
     assert stage.world.table.rows[ROW].epoch == 1
     assert not stage.world.snapshots
 
@@ -297,8 +297,7 @@ async def test_output_is_deleted_once_at_a_timestamp_between_the_runs() -> None:
     (request,) = stage.world.purged
     assert request.ranges == {"orders/0": (40, 160), "orders/1": (70, 160)}
     first = next(row for row in stage.world.table.history if row.epoch == 2 and row.driver is not None)
-    assert request.timestamp is not None
-    assert last.write_timestamp < request.timestamp < first.write_timestamp
+    assert last.write_timestamp < present(request.timestamp) < first.write_timestamp
     assert [step.name for step in status.steps if step.state is StepState.DONE] == list(RewindStep)
 
 

@@ -21,6 +21,7 @@ from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import RETRY_ANNOTATION, RollbackStatus, StableStatus, State
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue
+from present import present
 
 OLD, NEW, NEWER = (
     {"image": f"registry.example/job:{number}", "entrypoint": "orders.job:transform"} for number in (1, 2, 3)
@@ -57,15 +58,11 @@ def conditions(stage: Stage) -> dict[str, tuple[str, str]]:
 
 
 def rollback_status(stage: Stage) -> RollbackStatus:
-    found = stage.pipeline.status.rolled_back
-    assert found is not None
-    return found
+    return present(stage.pipeline.status.rolled_back)
 
 
 def proven(stage: Stage) -> StableStatus:
-    found = stage.pipeline.status.stable
-    assert found is not None
-    return found
+    return present(stage.pipeline.status.stable)
 
 
 def rollbacks(stage: Stage) -> int:
@@ -90,8 +87,7 @@ async def test_a_spec_is_stable_after_some_commits_of_a_run_that_has_lived_for_s
     claimed = stage.world.now
     await stage.until(lambda: stage.pipeline.status.stable is not None)
     assert stage.world.now - claimed >= timedelta(seconds=15)
-    assert stage.pipeline.status.run is not None
-    assert proven(stage).revision == stage.pipeline.status.run.revision
+    assert proven(stage).revision == present(stage.pipeline.status.run).revision
     assert proven(stage).epoch == 1
 
 
@@ -140,8 +136,7 @@ async def test_a_new_spec_that_fails_rolls_back_to_the_stable_one(code: int) -> 
     assert conditions(stage)["Streaming"] == ("True", "Streaming")
     assert stage.pipeline.status.state is State.STALLED
     assert stage.pipeline.status.observed_generation == stage.pipeline.generation
-    assert stage.pipeline.status.run is not None
-    assert stage.pipeline.status.run.revision == rollback_status(stage).revision == revision
+    assert present(stage.pipeline.status.run).revision == rollback_status(stage).revision == revision
     message = stage.pipeline.status.message
     assert f"revision {revision} is in effect instead" in message
     assert "Apply a corrected spec" in message
@@ -346,8 +341,7 @@ async def test_after_the_deadline_only_a_spent_budget_rolls_back() -> None:
     failing[NEW["image"]] = ExitCode.FAILED
     stage.world.newest_pod().driver.fails_with = ExitCode.FAILED
     await stage.until(lambda: rollbacks(stage) == 1, seconds=900)
-    assert stage.pipeline.status.failure is not None
-    assert stage.pipeline.status.failure.attempts == 4
+    assert present(stage.pipeline.status.failure).attempts == 4
 
 
 async def test_the_stable_revision_outlives_every_other() -> None:

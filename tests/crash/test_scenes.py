@@ -14,6 +14,7 @@ from fakes.world import Node
 from fencepost.contract import ExitCode
 from fencepost_operator.api import FINALIZER, State
 from fencepost_operator.observation import Known, PodIssue, Retention
+from present import present
 
 
 async def running(**changes: Any) -> Stage:
@@ -74,8 +75,7 @@ async def test_a_driver_that_fails_at_once_is_tried_ever_more_rarely() -> None:
     gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
     waits = [round(gap - gaps[0]) for gap in gaps]
     assert waits == pytest.approx([0, 2, 6, 12, 20], abs=2.5)
-    assert stage.pipeline.status.failure is not None
-    assert stage.pipeline.status.failure.count == 5
+    assert present(stage.pipeline.status.failure).count == 5
 
 
 async def stalled(stage: Stage, code: ExitCode) -> None:
@@ -160,8 +160,7 @@ async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing
     before = list(zombie.commits)
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     assert stage.world.releases[KEY].values["generation"] == 2
-    assert stage.pipeline.status.cluster is not None
-    assert stage.pipeline.status.cluster.generation == 2
+    assert present(stage.pipeline.status.cluster).generation == 2
     successor = stage.world.newest_pod().driver
     await stage.until(lambda: bool(successor.commits))
     assert successor.commits[0][1] == committed
@@ -427,12 +426,10 @@ async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
     stage.world.apply(body())
     annotate(stage, "adopt-fence", "cluster-2@1")
     fence.create("cluster-2/uid-9")
-    first = fence.read()
-    assert first is not None
+    first = present(fence.read())
     fence.take_over(first, owner="cluster-2/uid-9")
     await stage.running()
-    adopted = fence.read()
-    assert adopted is not None
+    adopted = present(fence.read())
     fence.take_over(adopted, owner="cluster-2/uid-9")
     await stage.run(30)
     assert stage.ready() == "FenceOwnedElsewhere"
@@ -479,8 +476,7 @@ async def test_a_pod_that_was_orphaned_is_fenced_and_left_with_its_cluster() -> 
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
     await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
     assert stage.world.releases[KEY].values["generation"] == 2
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert "was deleted without its pod" in failure.message
     old.frozen = False
     await stage.run(5)
@@ -594,8 +590,7 @@ async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_wri
     stage.world.change(KEY, suspend=True)
     await stage.until(lambda: stage.ready() == "Suspended")
     await stage.run(90)
-    risk = stage.pipeline.status.data_risk
-    assert risk is not None
+    risk = present(stage.pipeline.status.data_risk)
     assert risk.oldest_uncommitted_at is not None
     assert risk.expires_at == risk.oldest_uncommitted_at + timedelta(days=4)
     assert "RetentionRisk" not in [c.type for c in stage.pipeline.status.conditions]
@@ -605,8 +600,7 @@ async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_wri
     await stage.run(60)
     assert stage.gate.writes == [], "nothing has changed"
     for at, reason in ((risk.warn_at, "DataExpiresSoon"), (risk.expires_at, "DataExpiresSoon")):
-        assert at is not None
-        stage.world.now = at + timedelta(seconds=1)
+        stage.world.now = present(at) + timedelta(seconds=1)
         await stage.run(10)
         (found,) = [c for c in stage.pipeline.status.conditions if c.type == "RetentionRisk"]
         assert found.reason == reason
@@ -664,7 +658,6 @@ async def test_a_driver_whose_workers_are_all_on_lost_nodes_is_fenced_before_its
     await stage.until(lambda: not driver.alive)
     assert driver.exit_code == ExitCode.FENCED
     assert stage.world.now - before < timedelta(seconds=90)
-    failure = stage.pipeline.status.failure
-    assert failure is not None
+    failure = present(stage.pipeline.status.failure)
     assert failure.reason == "PodLost"
     await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)

@@ -12,6 +12,7 @@ from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fencepost.fence.snapshots import Snapshot, Trigger
 from fencepost_operator.errors import Denied
+from present import present
 
 IMAGE_2 = {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}
 
@@ -85,11 +86,9 @@ async def test_the_snapshot_of_an_upgrade_has_what_the_old_run_committed() -> No
     (snapshot,) = taken(stage, Trigger.SPEC_CHANGE)
     new_run = next(row for row in stage.world.table.history if row.epoch == 2 and row.driver is not None)
     assert snapshot.offsets == new_run.offsets
-    assert snapshot.code is not None
-    assert snapshot.code.startswith("registry.example/job:1 "), "the old run's"
+    assert present(snapshot.code).startswith("registry.example/job:1 "), "the old run's"
     await stage.run(3)
-    status = stage.pipeline.status.snapshots
-    assert status is not None
+    status = present(stage.pipeline.status.snapshots)
     assert (status.count, status.pending) == (1, None)
     assert status.last is not None
     assert (status.last.id, status.last.trigger) == (str(snapshot.id), "SpecChange")
@@ -117,8 +116,7 @@ async def test_an_upgrade_continues_where_no_snapshot_can_be_written() -> None:
     assert stage.is_running()
     assert stage.gate.writes.count("take_snapshot") == 1, "what is copied later is not what the old run committed"
     assert not stage.world.snapshots
-    assert status is not None
-    assert status.pending is None
+    assert present(status).pending is None
 
 
 @pytest.mark.parametrize("refused", [{"stop"}, {"stop", "take_snapshot"}])
@@ -150,13 +148,11 @@ async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:
     annotate(stage, "Not A Name")
     await stage.run(5)
     assert len(stage.world.snapshots) == 1
-    status = stage.pipeline.status.snapshots
-    assert status is not None
+    status = present(stage.pipeline.status.snapshots)
     assert "annotation streaming.fencepost.dev/snapshot" in status.message
     annotate(stage, "before-the-sale")
     await stage.run(5)
-    status = stage.pipeline.status.snapshots
-    assert status is not None
+    status = present(stage.pipeline.status.snapshots)
     assert not status.message, "the wrong name is gone"
     annotate(stage, "another")
     await stage.until(lambda: len(stage.world.snapshots) == 2)
@@ -165,8 +161,7 @@ async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:
 async def test_retention_goes_by_count_and_age_and_keeps_the_newest() -> None:
     stage = await running(snapshots={"every": "1m", "keep": {"count": 3, "age": "5m"}})
     await stage.run(60 * 6)
-    status = stage.pipeline.status.snapshots
-    assert status is not None
+    status = present(stage.pipeline.status.snapshots)
     assert len(stage.world.snapshots) == status.count == 3
     stage.world.change(KEY, snapshots={"every": "0s", "keep": {"count": 3, "age": "5m"}})
     await stage.run(60 * 8)
@@ -192,8 +187,7 @@ async def test_a_suspended_pipeline_takes_a_snapshot_on_demand() -> None:
 async def test_the_status_lists_ten_and_stays_small() -> None:
     stage = await running(snapshots={"every": "1m"})
     await stage.run(60 * 14)
-    status = stage.pipeline.status.snapshots
-    assert status is not None
+    status = present(stage.pipeline.status.snapshots)
     assert status.count > 10
     assert len(status.recent) == 10
     assert status.recent[0] == status.last

@@ -19,6 +19,7 @@ from fencepost.contract import ExitCode
 from fencepost_operator.api import MixedOutput
 from fencepost_operator.desired.code import revision_in
 from fencepost_operator.errors import Unreachable
+from present import present
 
 OLD = {"image": "registry.example/job:1", "entrypoint": "orders.job:transform"}
 NEW = {"image": "registry.example/job:2", "entrypoint": "orders.job:transform"}
@@ -105,8 +106,7 @@ async def test_the_old_code_finishes_its_batch_before_the_new_code_starts() -> N
     began, code = dict(row(stage).planned), row(stage).code
     stage.world.change(KEY, job=NEW)
     await stage.until(lambda: len(stage.world.created_jobs) == 2)
-    finishing = stage.pipeline.status.finishing
-    assert finishing is not None
+    finishing = present(stage.pipeline.status.finishing)
     assert finishing.until == began
     assert stage.ready() in {"RunStarted", "Starting"}
     await upgraded(stage)

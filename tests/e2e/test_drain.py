@@ -20,6 +20,7 @@ from harness.kubernetes.kubectl import Kubectl, KubectlError, Object
 from harness.kubernetes.placement import COMPONENT
 from harness.pipelines import KIND, PIPELINE_LABEL
 from harness.waiting import eventually
+from present import present
 from testbed.cluster import WORKERS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(900)]
@@ -112,8 +113,7 @@ def _exit_codes(kubectl: Kubectl, pod: str) -> Iterator[set[str]]:
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     codes: set[str] = set()
     try:
-        assert watching.stdout is not None
-        assert watching.stdout.readline().split() == [pod], "it is watched while it still runs"
+        assert present(watching.stdout).readline().split() == [pod], "it is watched while it still runs"
         yield codes
     finally:
         watching.terminate()

@@ -31,6 +31,7 @@ from harness.monitoring.page_receivers import Hooks, hooks
 from harness.operator_replicas import two_operators
 from harness.pipelines import KIND, PIPELINE_LABEL, code, example_file, helm_revisions
 from harness.waiting import eventually, throughout
+from present import present
 from testbed.cluster import DATA_NODE, WORKERS
 from testbed.environment import Environment
 
@@ -221,14 +222,11 @@ def _nodes(stream: Stream) -> dict[str, str]:
 
 
 def _row(stream: Stream) -> FenceRow:
-    row = stream.fence()
-    assert row is not None
-    return row
+    return present(stream.fence())
 
 
 def _container(stream: Stream) -> Container:
-    container = Container.of(stream.pipeline.driver())
-    assert container is not None
+    container = present(Container.of(stream.pipeline.driver()))
     assert container.node == LOST
     return container
 

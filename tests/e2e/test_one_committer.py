@@ -19,6 +19,7 @@ from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, SECRET, Ending, code, ending
 from harness.waiting import eventually
 from integration.lifecycle.operators import Installed
+from present import present
 from testbed.environment import Environment
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 from testbed.release import RELEASE
@@ -31,8 +32,7 @@ def test_the_second_pod_of_a_job_is_fenced_out(stream: Stream, faults: Faults, k
     pipeline = stream.pipeline
     with stream.load.flowing():
         row = stream.commits_past(stream.fence())
-        job = kubectl.get("job", pipeline.run_name(row.epoch))
-        assert job is not None
+        job = present(kubectl.get("job", pipeline.run_name(row.epoch)))
         with faults.frozen(_controller_manager(kubectl)):
             twin = kubectl.create(_pod_of(job))["metadata"]["name"]
             found = _ending_of(kubectl, twin)
@@ -120,10 +120,7 @@ def test_a_second_kubernetes_cluster_takes_nothing_over(
 
 def _from_here(environment: Environment) -> dict[str, Any]:
     cassandra = {"contactPoints": [environment.cassandra_host], "port": environment.cassandra_port}
-    return {
-        "source": {"kafka": {"bootstrapServers": environment.kafka_host}},
-        "checkpoint": {"cassandra": cassandra},
-    }
+    return {"source": {"kafka": {"bootstrapServers": environment.kafka_host}}, "checkpoint": {"cassandra": cassandra}}
 
 
 def _controller_manager(kubectl: Kubectl) -> Object:
@@ -173,8 +170,7 @@ def _operator_pod(kubectl: Kubectl, instance: str) -> Object:
 def _second_operator(kubectl: Kubectl) -> Iterator[Object]:
     """Run a copy of the operator that does not know of the Lease; yield its pod."""
     operator, name = kubectl.within(OPERATOR_NAMESPACE), f"{RELEASE}-second"
-    deployment = operator.get("deployment", RELEASE)
-    assert deployment is not None
+    deployment = present(operator.get("deployment", RELEASE))
     template = copy.deepcopy(deployment["spec"]["template"])
     template["metadata"]["labels"]["app.kubernetes.io/instance"] = name
     for variable in template["spec"]["containers"][0]["env"]:

@@ -18,6 +18,7 @@ from fencepost.contract import offset_key, split_offset_key
 from fencepost_cli.accepted_loss import AcceptedLoss
 from harness.kubernetes.kubectl import Object
 from harness.waiting import eventually
+from present import present
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -85,8 +86,7 @@ def test_a_rewind_under_load_deletes_output_and_every_row_is_there_once(stream: 
     looked = ended(stream, "look")
     repeated = sum(row.offsets[key] - offset for key, offset in target.items())
     assert (looked["recordsToRepeat"], looked["rowsToDelete"]) == (repeated, repeated + 1)
-    unmoved = stream.fence()
-    assert unmoved is not None
+    unmoved = present(stream.fence())
     assert (unmoved.epoch, unmoved.offsets) == (row.epoch, row.offsets)
 
     with stream.load.flowing():
@@ -123,8 +123,7 @@ def test_records_that_kafka_lost_are_accepted_with_the_command_in_the_condition(
     pipeline.patch({"suspend": False})
 
     stalled = pipeline.wait_condition("Stalled", "True", reason="OffsetOutOfRange", seconds=240)
-    stopped = stream.fence()
-    assert stopped is not None
+    stopped = present(stream.fence())
     assert (stopped.epoch, stopped.offsets) == (row.epoch + 1, row.offsets)
     count = sum(until - start for start, until in lost.values())
     named = ", ".join(f"{key} [{start}, {until})" for key, (start, until) in sorted(lost.items()))

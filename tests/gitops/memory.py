@@ -12,6 +12,7 @@ from gitops.alerts import Monitoring
 from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import code
 from harness.waiting import eventually
+from present import present
 from testbed.release import RELEASE
 
 LEAKING: Final = Path(__file__).with_name("leaking.py")
@@ -43,11 +44,7 @@ sys.stdin.read()
 def leaking_code() -> Object:
     """Return the ConfigMap with the example's module and the one that makes mistakes around it."""
     made = code()
-    return {
-        **made,
-        "metadata": {"name": CODE},
-        "data": {**made["data"], LEAKING.name: LEAKING.read_text()},
-    }
+    return {**made, "metadata": {"name": CODE}, "data": {**made["data"], LEAKING.name: LEAKING.read_text()}}
 
 
 def of_leaking(function: str) -> Mapping[str, object]:
@@ -81,11 +78,10 @@ def operator_full(operator: Kubectl) -> Iterator[None]:
         "python", "-Ic", HOLD,
     ]  # fmt: skip
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holding:
-        assert holding.stdin is not None
         assert holding.stdout is not None
         try:
             assert holding.stdout.readline().endswith("MiB\n"), "the process did not fill the memory"
             yield
         finally:
-            holding.stdin.close()
+            present(holding.stdin).close()
             holding.wait(60)

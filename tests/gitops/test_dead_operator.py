@@ -24,6 +24,7 @@ from harness.monitoring.alertmanager import alertmanager
 from harness.monitoring.page_receivers import Hooks, hooks
 from harness.monitoring.prometheus import prometheus
 from harness.waiting import eventually
+from present import present
 from testbed.cluster import WORKERS
 from testbed.environment import Environment
 from testbed.images.built_images import REPOSITORY
@@ -76,8 +77,7 @@ def beating(operator: Kubectl, faults: Faults, url: str) -> Iterator[None]:
     operator.apply(
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"heartbeat": url}}
     )
-    found = operator.get("deployment", RELEASE)
-    assert found is not None
+    found = present(operator.get("deployment", RELEASE))
     before = {each["name"]: each.get("value", "") for each in found["spec"]["template"]["spec"]["containers"][0]["env"]}
     try:
         operator.run("set", "env", f"deployment/{RELEASE}", f"{name}={SECRET}")
@@ -106,12 +106,7 @@ def telling(hub: Hooks, since: float) -> set[str]:
 
 
 def test_a_dead_operator_and_a_frozen_one_are_reported_by_the_switches(
-    environment: Environment,
-    nodes: Nodes,
-    operator: Kubectl,
-    hub: Hooks,
-    tmp_path: Path,
-    record_property: Any,
+    environment: Environment, nodes: Nodes, operator: Kubectl, hub: Hooks, tmp_path: Path, record_property: Any
 ) -> None:
     """Its Deployment is scaled to zero: calls end, an alert is sent, and calls come again with the operator.
 

@@ -22,6 +22,7 @@ from harness.kubernetes.kubectl import Kubectl, Object
 from harness.monitoring.prometheus import prometheus
 from harness.processes import ask
 from harness.waiting import eventually
+from present import present
 from testbed.environment import Environment
 from testbed.images.built_images import REPOSITORY
 from testbed.release import RELEASE
@@ -177,8 +178,7 @@ def test_who_may_read_the_metrics_does_and_so_does_prometheus(
 
             eventually("the stranger is refused", lambda: "403" in last_error(), seconds=120)
             assert not scraping.query('up{job="stranger"} == 1')
-    service = kubectl.get("service", checked.service)
-    assert service is not None
+    service = present(kubectl.get("service", checked.service))
     assert [port["name"] for port in service["spec"]["ports"]] == ["https"], "nothing is served in the clear"
 
 

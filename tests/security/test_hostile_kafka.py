@@ -20,6 +20,7 @@ from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Busy, Rejected, Unreachable
 from fencepost_operator.observation import Unknown
+from present import present
 
 
 class NoSecrets:
@@ -53,9 +54,7 @@ async def test_an_honest_broker_is_read(brokers: list[Broker]) -> None:
     """The broker of the other tests would be read, were it not for what it does there."""
     brokers.append(Broker(3))
     offsets = KafkaOffsets(NoSecrets())
-    found = await offsets.ends(place(brokers[0]))
-    assert found is not None
-    assert found.ends == {"t/0": 7}
+    assert present(await offsets.ends(place(brokers[0]))).ends == {"t/0": 7}
     await offsets.close()
 
 
@@ -80,8 +79,7 @@ async def test_whatever_it_says_of_retention_and_timestamps_the_search_ends(
     brokers.append(Broker())
     brokers[0].settings = settings
     offsets, reader = KafkaOffsets(NoSecrets()), ObjectKey("loud", "orders")
-    source = await offsets.ends(place(brokers[0]))
-    assert source is not None
+    source = present(await offsets.ends(place(brokers[0])))
     brokers[0].offset = offset
     brokers[0].requests.clear()
     for _ in range(5):
@@ -111,8 +109,7 @@ async def test_a_cluster_of_too_many_brokers_is_closed_at_once_and_not_dialled_i
             await offsets.ends(place(brokers[0]))
     assert len(brokers[0].requests) == asked, "it was dialled again"
     brokers[0].brokers, now = 2, 11.0
-    found = await offsets.ends(place(brokers[0]))
-    assert found is not None
+    present(await offsets.ends(place(brokers[0])))
     assert not offsets._pool._refused
     await offsets.close()
 

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from e2e.stream import Applied, cassandra
 from fencepost.fence.cassandra.dead_letters import DeadLetters
 from harness.waiting import eventually
+from present import present
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -29,8 +30,7 @@ def test_a_bad_record_stops_the_pipeline_by_name_and_is_set_aside_once_the_spec_
         stream.apply(suspend=False)
         stalled = stream.pipeline.wait_condition("Stalled", "True", reason="PoisonRecord", seconds=240)
         assert f"{topic}/1 offset {at} fails each time it is tried alone" in stalled["message"]
-        row = stream.fence()
-        assert row is not None
+        row = present(stream.fence())
         assert (row.offsets[f"{topic}/1"], row.dead_letters) == (at, 0)
 
         stream.apply(suspend=False, onPoison={"action": "deadLetter"})

@@ -9,16 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters, letter
 from integration.cli.scene import KEYSPACE, RECORDS, Scene
+from present import present
 
 pytestmark = pytest.mark.integration
 
@@ -91,8 +86,7 @@ def test_a_letter_is_listed_shown_and_its_record_sent_again(scene: Scene, letter
         ("fencepost-dead-letter-pipeline", scene.row.pipeline.encode()), ("fencepost-dead-letter-retries", b"1"),
         ("fencepost-dead-letter-timestamp", b"1767312000000"),
     ]  # fmt: skip
-    marked = one_of(letters, scene, 7)
-    assert marked is not None
+    marked = present(one_of(letters, scene, 7))
     assert (marked.retried_by, marked.retried_to) == ("ann", places[1])
 
     again = scene.json("dead-letters", "retry", pipeline, "--until-offset", "10", "--yes")
@@ -104,8 +98,7 @@ def test_a_topic_that_does_not_exist_marks_nothing(scene: Scene, letters: DeadLe
     ended = scene.fencepost("dead-letters", "retry", str(scene.key), *words)
     assert ended.returncode == 2
     assert "choose a topic that exists" in ended.stderr
-    kept = one_of(letters, scene, 3)
-    assert kept is not None
+    kept = present(one_of(letters, scene, 3))
     assert kept.retried_at is None
 
 

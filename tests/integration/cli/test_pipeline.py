@@ -15,6 +15,7 @@ from fencepost_operator.adapters.kubernetes.api_server import SECRETS, Resource
 from fencepost_operator.api import GROUP, REWIND_PLURAL, SNAPSHOT_ANNOTATION, VERSION
 from integration.cli.scene import DELETE, KEYSPACE, SCOPE, UPDATE_FENCE, WRITE, Scene, on_the_api_server
 from integration.operator.cluster import PIPELINES
+from present import present
 
 pytestmark = pytest.mark.integration
 
@@ -50,8 +51,7 @@ def test_a_snapshot_is_listed_shown_and_asked_for(scene: Scene) -> None:
     asked = scene.fencepost("snapshots", "create", str(scene.key), "v2", "--timeout", "0", addresses=False)
     assert asked.returncode == 0, asked.stderr
     place = {"namespace": scene.key.namespace, "name": scene.key.name}
-    body = on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place))
-    assert body is not None
+    body = present(on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place)))
     assert body["metadata"]["annotations"][SNAPSHOT_ANNOTATION] == "v2"
 
 
@@ -60,8 +60,7 @@ def test_a_rewind_is_an_object_that_the_api_server_takes(scene: Scene) -> None:
     ended = scene.fencepost("rewind", str(scene.key), *words, addresses=False)
     assert ended.returncode == 0, ended.stderr
     place = {"namespace": scene.key.namespace, "name": "back"}
-    body = on_the_api_server(scene.environment, lambda api: api.get(REWINDS, **place))
-    assert body is not None
+    body = present(on_the_api_server(scene.environment, lambda api: api.get(REWINDS, **place)))
     assert body["spec"] == {
         "pipeline": scene.key.name, "to": {"timestamp": "2026-01-31T12:00:00Z"}, "deleteOutput": True, "dryRun": True,
     }  # fmt: skip

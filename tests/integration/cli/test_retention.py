@@ -19,6 +19,7 @@ from harness.waiting import eventually
 from integration.cli.scene import Scene, on_the_api_server
 from integration.kafka.accounts import Topic, properties_of, topic_of, wait_granted
 from integration.operator.cluster import PIPELINES
+from present import present
 from testbed.environment import Environment, load
 
 pytestmark = pytest.mark.integration
@@ -40,8 +41,7 @@ def settings_of(environment: Environment, topic: str) -> TopicSettings:
 
 def note_of(scene: Scene) -> str | None:
     place = {"namespace": scene.key.namespace, "name": scene.key.name}
-    body = on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place))
-    assert body is not None
+    body = present(on_the_api_server(scene.environment, lambda api: api.get(PIPELINES, **place)))
     note: str | None = (body["metadata"].get("annotations") or {}).get(ANNOTATION)
     return note
 

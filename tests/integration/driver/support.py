@@ -43,6 +43,7 @@ from flights.topics import Topics, create_topic
 from harness.fences import read_row
 from harness.pipelines import SHORT_LIVED
 from harness.waiting import eventually
+from present import present
 from testbed.environment import Environment
 
 CODE = Path(__file__).with_name("pipelines")
@@ -189,9 +190,7 @@ class Pipeline:
         self._table.accept_loss(self.config.pipeline, loss, Acceptance(by="kim", choice=choice, at=datetime.now(UTC)))
 
     def row(self) -> FenceRow:
-        row = read_row(self.fence)
-        assert row is not None
-        return row
+        return present(read_row(self.fence))
 
     def take_over(self) -> DriverConfig:
         """Start a new epoch as the operator does; return the configuration of its run."""

@@ -19,6 +19,7 @@ from harness.spark_cluster import SparkCluster
 from harness.waiting import eventually
 from integration.driver.killed_executors import ROWS
 from integration.driver.test_metrics import scrape
+from present import present
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).with_name("executor_failures.py")
@@ -124,8 +125,7 @@ class Application:
 
     def readlines(self, count: int) -> list[str]:
         """Return the next lines that it prints."""
-        assert self.process.stdout is not None
-        return [self.process.stdout.readline().strip() for _ in range(count)]
+        return [present(self.process.stdout).readline().strip() for _ in range(count)]
 
     def ask_again(self) -> None:
         """Let it read the shuffle files of its last job again."""

@@ -18,6 +18,7 @@ from fencepost.contract import PluginSink, Variable
 from fencepost.contract.purge_request import PURGE_FILE, PurgeReport, PurgeRequest
 from harness.waiting import eventually
 from integration.driver.support import Pipeline, Run
+from present import present
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -108,9 +109,7 @@ def purge(one: Pipeline, request: PurgeRequest, packages: Path, folder: Path) ->
     command = [sys.executable, "-m", "fencepost", "purge", f"--termination-log={last}"]
     ended = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr.decode()[-2000:]
-    found = PurgeReport.from_json(last.read_text())
-    assert found is not None
-    return found
+    return present(PurgeReport.from_json(last.read_text()))
 
 
 def execute(dsn: str, *statements: str) -> list[tuple[Any, ...]]:

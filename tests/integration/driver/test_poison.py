@@ -18,6 +18,7 @@ from fencepost_operator.api import ObjectKey
 from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline
 from integration.driver.test_sink_contract import records
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -73,12 +74,10 @@ def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Ma
     assert (listed.offset, listed.topic_id) == (5, row.topic_ids[one.topic])
     others = list(letters.of_partition(one.topic, 2))
     assert [found.offset for found in others] == [5, 6]
-    kept = letters.read(listed)
-    assert kept is not None
+    kept = present(letters.read(listed))
     assert (kept.key, kept.value, kept.headers) == (b"bad", UNREADABLE, '[["from", "YSB0ZXN0"]]')
     assert "ValueError: this record is unreadable" in (kept.traceback or "")
-    other = letters.read(others[0])
-    assert other is not None
+    other = present(letters.read(others[0]))
     assert "CAST_INVALID_INPUT" in (other.error or "")
 
 
@@ -134,10 +133,7 @@ def test_bytes_that_are_not_utf8_set_aside_the_records_that_cannot_be_written(pi
         producer.produce(one.topic, b"headers", [(b"na\xe9me", b"1")], partition=0, key=b"a")
         producer.produce(one.topic, b"key", [], partition=1, key=b"\xff\xfe")
         producer.produce(one.topic, b"\xff\xfe", [(b"na\xe9me", b"1")], partition=2, key=b"c")
-        sinks = (
-            CassandraSink(name="names", keyspace="driver_tests", table=names),
-            KafkaSink(name="out", topic=out),
-        )
+        sinks = (CassandraSink(name="names", keyspace="driver_tests", table=names), KafkaSink(name="out", topic=out))
         run = one.start(replace(isolating(one, 3600.0), entrypoint="parse:texts", sinks=sinks))
         one.wait_committed(11)
         run.stop()
@@ -146,8 +142,7 @@ def test_bytes_that_are_not_utf8_set_aside_the_records_that_cannot_be_written(pi
         letters = DeadLetters(one.session, one.config.fence_keyspace, one.config.pipeline)
         of_partitions = [list(letters.of_partition(one.topic, number)) for number in range(4)]
         assert [[found.offset for found in each] for each in of_partitions] == [[], [2], [2], []]
-        kept = letters.read(of_partitions[2][0])
-        assert kept is not None
+        kept = present(letters.read(of_partitions[2][0]))
         assert (kept.value, kept.headers) == (b"\xff\xfe", '[["na\\ufffdme", "MQ=="]]')
         found = {each.name for each in one.session.execute(f"SELECT name FROM driver_tests.{names}")}  # noqa: S608
         assert {*map(str, range(8)), "a"} <= found

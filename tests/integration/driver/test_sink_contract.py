@@ -20,6 +20,7 @@ from fencepost.sinks.dedup import newest
 from fencepost.sinks.kafka import kafka_sink
 from fencepost.testing.sinks import SinkContract, Subject
 from integration.driver.support import Kafka, Pipeline
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -126,8 +127,7 @@ class TestKafkaTopic(SinkContract):
             found = []
             for message in newest(records(environment.kafka_host, topic), lambda message: message.headers()):
                 name, partition, offset = marks(message)["fencepost-coordinates"].split("/")
-                value = message.value()
-                assert value is not None
+                value = present(message.value())
                 found.append(
                     {"topic": name, "partition": int(partition), "offset": int(offset), "value": value.decode()}
                 )

@@ -18,6 +18,7 @@ from fencepost.contract import ExitCode
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
 from integration.kafka.brokers import Cluster
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -42,8 +43,7 @@ def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline:
     load.fill(0, 100)
     one.start()
     one.wait_committed(100)
-    first = replicas.leaders()[0].node
-    assert first is not None
+    first = present(replicas.leaders()[0].node)
     leader = replicas.broker(first)
     followers = [broker for broker in cluster.brokers if broker is not leader]
     for follower in followers:
@@ -83,8 +83,7 @@ def test_a_leader_that_fails_under_load_loses_and_doubles_nothing(fault: str, pi
     one.start()
     with load.flowing():
         one.wait_committed(100)
-        first = replicas.leaders()[0].node
-        assert first is not None
+        first = present(replicas.leaders()[0].node)
         begin(replicas.broker(first))
         await_other_leader(replicas, first)
         one.wait_committed(one.committed_records() + 100)

@@ -20,6 +20,7 @@ from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, Unreachable
 from harness.waiting import answered
 from integration.kafka.accounts import RECORDS, Topic, properties_of, topic_of, wait_granted
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -90,8 +91,7 @@ async def test_describe_on_the_topic_suffices_for_the_operator(
     secrets, place = connection(topic, properties)
     offsets = KafkaOffsets(secrets)
     try:
-        found = await answered(lambda: offsets.ends(place), Unreachable)
-        assert found is not None
+        found = present(await answered(lambda: offsets.ends(place), Unreachable))
         assert found.ends == {f"{topic.name}/{partition}": RECORDS // 4 for partition in range(4)}
     finally:
         await offsets.close()

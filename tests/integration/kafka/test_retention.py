@@ -10,13 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclOperation,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.adapters.kafka.record_ages import FRACTION, PRECISION
@@ -26,6 +20,7 @@ from fencepost_operator.observation import Known, Retention, Unknown, UnreadReco
 from harness.waiting import answered, eventually_async
 from integration.driver.support import Kafka
 from integration.kafka.accounts import Topic, properties_of, wait_granted
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -51,8 +46,7 @@ class Watcher:
 
     async def look(self, positions: Mapping[str, int]) -> UnreadRecords:
         """Look once, as one pass of the loop does."""
-        source = await answered(lambda: self.offsets.ends(self.connection), Unreachable)
-        assert source is not None
+        source = present(await answered(lambda: self.offsets.ends(self.connection), Unreachable))
         return await answered(lambda: self.offsets.unread(READER, self.connection, source, positions), Unreachable)
 
     async def find(self, positions: Mapping[str, int]) -> UnreadRecords:
@@ -71,10 +65,7 @@ def watcher(servers: str, *topics: str, properties: Mapping[str, str] | None = N
     return Watcher(
         KafkaOffsets(Secrets(properties or {})),
         KafkaConnection(
-            namespace="n",
-            bootstrap_servers=servers,
-            topics=topics,
-            properties_secret="kafka" if properties else None,
+            namespace="n", bootstrap_servers=servers, topics=topics, properties_secret="kafka" if properties else None
         ),
     )
 
@@ -148,8 +139,7 @@ async def test_the_brokers_own_time_counts_where_the_topic_says_so(kafka: Kafka)
 async def test_an_idle_pipeline_asks_no_broker(kafka: Kafka, topic: str, watching: Watcher) -> None:
     produce(kafka, topic, 0, [DAY] * 3)
     await watching.find({f"{topic}/0": 1})
-    source = await answered(lambda: watching.offsets.ends(watching.connection), Unreachable)
-    assert source is not None
+    source = present(await answered(lambda: watching.offsets.ends(watching.connection), Unreachable))
     unreachable = KafkaConnection(namespace="n", bootstrap_servers="127.0.0.1:1", topics=(topic,))
     reader = watching.offsets._readers[READER]
     reader.connection = unreachable

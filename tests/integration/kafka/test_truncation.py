@@ -21,6 +21,7 @@ from fencepost.kafka.reader import read
 from fencepost.kafka.record import KafkaRecords
 from harness.waiting import eventually
 from integration.kafka.brokers import Cluster
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -82,8 +83,7 @@ def position(committed: Committed, at: int) -> Range:
 def lost(servers: str, part: Range) -> Mapping[str, tuple[int, int]]:
     with pytest.raises(DataLoss) as caught:
         KafkaRecords({"bootstrap.servers": servers}, patience=60).check([part])
-    assert caught.value.loss is not None
-    return caught.value.loss.ranges
+    return present(caught.value.loss).ranges
 
 
 def data_loss(cluster: Cluster, offsets: Mapping[str, int], now: Watermarks, epochs: Mapping[str, int]) -> DataLoss:
@@ -127,9 +127,8 @@ def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(clu
     records = KafkaRecords({"bootstrap.servers": kafka.servers}, patience=60)
     with pytest.raises(DataLoss) as caught:
         records.check(next_records(committed, before.leader_epochs))
-    assert caught.value.loss is not None
     assert found.loss is not None
-    assert caught.value.loss.ranges == found.loss.ranges
+    assert present(caught.value.loss).ranges == found.loss.ranges
     records.check(next_records({f"{TOPIC}/0": 60, f"{TOPIC}/1": 41}, before.leader_epochs))  # what was not lost
 
     # Accepted, the pipeline continues from the log's own offsets, and what is new is read whole.
@@ -194,8 +193,7 @@ def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offs
     records = KafkaRecords({"bootstrap.servers": kafka.servers}, patience=60)
     with pytest.raises(DataLoss) as caught:
         records.check(next_records(before.ends, before.leader_epochs))
-    assert caught.value.loss is not None
-    assert caught.value.loss.ranges == {f"{TOPIC}/0": (40, 100)}
+    assert present(caught.value.loss).ranges == {f"{TOPIC}/0": (40, 100)}
     records.check(next_records({f"{TOPIC}/0": 40}, before.leader_epochs))  # what the older leader had is there
 
 

@@ -16,6 +16,7 @@ from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Watermarks
 from harness.waiting import answered
 from integration.driver.support import Kafka
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -63,15 +64,13 @@ async def seen(
 
 
 async def test_committed_reads_end_before_the_open_transaction(environment: Environment, topic: str) -> None:
-    found = await seen(environment, topic, {})
-    assert found is not None
+    found = present(await seen(environment, topic, {}))
     assert (found.ends, found.high_watermarks) == ({f"{topic}/0": 4}, {f"{topic}/0": 6})
 
 
 async def test_uncommitted_reads_end_at_the_high_watermark(environment: Environment, topic: str) -> None:
     """History of the audit: the operator reported no lag where the driver read on."""
-    found = await seen(environment, topic, {"isolation.level": "read_uncommitted"})
-    assert found is not None
+    found = present(await seen(environment, topic, {"isolation.level": "read_uncommitted"}))
     assert found.ends == found.high_watermarks == {f"{topic}/0": 6}
 
 

@@ -18,6 +18,7 @@ from fencepost_operator.desired.revision import controller_revision
 from fencepost_operator.errors import Denied
 from harness.kubernetes.kubectl import KubectlError
 from integration.lifecycle.operators import HOME, RELEASE, Installed
+from present import present
 
 pytestmark = pytest.mark.integration
 
@@ -41,9 +42,7 @@ async def pipeline(installed: Installed, api: ApiServer) -> Pipeline:
     body: dict[str, Any] = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": KEY.name}}
     kubectl.apply({**body, "spec": spec(suspend=True)})
     pipelines = KubernetesPipelines(api, EventRecorder(api=api, clock=SystemClock(), instance="test"))
-    found = await pipelines.read(KEY)
-    assert found is not None
-    return found
+    return present(await pipelines.read(KEY))
 
 
 async def test_the_operator_stores_finds_and_prunes_specs(api: ApiServer, pipeline: Pipeline) -> None:
@@ -54,8 +53,7 @@ async def test_the_operator_stores_finds_and_prunes_specs(api: ApiServer, pipeli
         names.append(revision.name)
         await revisions.store(KEY, controller_revision(pipeline, revision), (names[0],))
     for name in (names[0], names[-1]):
-        found = await revisions.find(KEY, pipeline.uid, name)
-        assert found is not None
+        found = present(await revisions.find(KEY, pipeline.uid, name))
         assert found.name == name
 
 

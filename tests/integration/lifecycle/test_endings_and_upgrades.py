@@ -31,14 +31,8 @@ from harness.kubernetes.control_plane import control_plane
 from harness.kubernetes.kubectl import Kubectl, Object
 from harness.waiting import eventually
 from integration.lifecycle.kubelet import Kubelet
-from integration.lifecycle.operators import (
-    HOME,
-    RELEASE,
-    THIS,
-    Code,
-    Installed,
-    previous_release,
-)
+from integration.lifecycle.operators import HOME, RELEASE, THIS, Code, Installed, previous_release
+from present import present
 from testbed.environment import Environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -102,9 +96,7 @@ class Stage:
 
     def row(self, name: str, namespace: str = PLACE) -> FenceRow:
         """Return a pipeline's row."""
-        found = CassandraFenceTable.over(self.session, self.keyspace).read(f"default/{namespace}/{name}")
-        assert found is not None
-        return found
+        return present(CassandraFenceTable.over(self.session, self.keyspace).read(f"default/{namespace}/{name}"))
 
     def wait_ready(self, *names: str) -> None:
         """Wait until each of these is Ready, for the spec as it is."""
@@ -286,10 +278,7 @@ def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
     place, environment = "ending", stage.environment
     kubectl = stage.in_namespace(place)
     kubectl.patch("secret", "account", {"metadata": {"finalizers": ["fencepost.test/keep"]}})
-    with (
-        relay_to(environment.cassandra_host, environment.cassandra_port) as relay,
-        stage.installed.operator(),
-    ):
+    with relay_to(environment.cassandra_host, environment.cassandra_port) as relay, stage.installed.operator():
         manifest = stage.manifest("orders", deletionPolicy="Delete")
         manifest["spec"]["checkpoint"]["cassandra"] |= {"contactPoints": ["127.0.0.1"], "port": relay.port}
         kubectl.apply(manifest)
@@ -306,8 +295,7 @@ def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
 
         message = eventually("the pipeline says what it waits for", waits_for, seconds=120)
         assert "the operator does so after 300 s" in message
-        command = re.search("kubectl annotate [^;]*", message)
-        assert command is not None
+        command = present(re.search("kubectl annotate [^;]*", message))
         documented(kubectl, command[0].rstrip("."))
         eventually("the pipeline is gone", lambda: kubectl.get("spl", "orders") is None, seconds=120)
         assert stage.row("orders", place) == before, "the checkpoint is given up as it is"
@@ -337,8 +325,7 @@ def test_a_pipeline_moves_to_another_cluster_and_continues_there(stage: Stage) -
                 return message if "belongs to a pipeline of another Kubernetes cluster" in message else None
 
             message = eventually("the second operator refuses", refused, seconds=90)
-            command = re.search("kubectl annotate [^;]*", message)
-            assert command is not None
+            command = present(re.search("kubectl annotate [^;]*", message))
             documented(kubectl, command[0])
             second.wait_ready(name)
             moved = stage.row(name)

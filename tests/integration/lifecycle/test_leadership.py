@@ -18,6 +18,7 @@ from harness.kubernetes.kubectl import Kubectl
 from harness.waiting import eventually
 from integration.lifecycle.operators import HOME, RELEASE, Installed, Replica
 from integration.operator.cluster import pipeline_manifest
+from present import present
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -43,8 +44,7 @@ def apply(kubectl: Kubectl, name: str) -> None:
 
 def is_reported(kubectl: Kubectl, name: str) -> bool:
     """Whether an operator has written that the spec cannot be used."""
-    found = kubectl.get("spl", name)
-    assert found is not None
+    found = present(kubectl.get("spl", name))
     conditions = found["status"].get("conditions", [])
     return any(one["type"] == "Ready" and one["reason"] == "InvalidSpec" for one in conditions)
 

@@ -14,6 +14,7 @@ from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.api import ObjectKey
 from integration.lifecycle.operators import Installed
 from integration.operator.cluster import PIPELINES, pipeline_manifest
+from present import present
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -28,8 +29,7 @@ async def test_a_status_with_five_thousand_partitions_is_stored_again_and_again(
         await api.create(PIPELINES, namespace=key.namespace, body=pipeline_manifest(key))
         pipelines = KubernetesPipelines(api, EventRecorder(api=api, clock=SystemClock(), instance="test"))
         for _ in range(2):
-            found = await pipelines.read(key)
-            assert found is not None
+            found = present(await pipelines.read(key))
             written = await pipelines.write_status(found, full(found.status, now=now))
             assert written.status == full(found.status, now=now)
         await api._call("DELETE", "delete", NAMESPACES, name=key.namespace, body={})

@@ -15,14 +15,13 @@ from fencepost_operator.api import Condition, Event, EventType, ObjectKey, Pipel
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from harness.waiting import eventually_async
 from integration.operator.cluster import PIPELINES
+from present import present
 
 pytestmark = pytest.mark.integration
 
 
 async def there(pipelines: KubernetesPipelines, key: ObjectKey) -> Pipeline:
-    found = await pipelines.read(key)
-    assert found is not None
-    return found
+    return present(await pipelines.read(key))
 
 
 async def test_what_is_not_there_is_none(pipelines: KubernetesPipelines, namespace: str) -> None:
@@ -57,8 +56,7 @@ async def test_status_is_written_whole_and_only_over_what_was_read(
         except Conflict:  # the operator was faster
             return None
 
-    pair = await eventually_async(write)
-    assert pair is not None
+    pair = present(await eventually_async(write))
     before, written = pair
     assert (written.status.state, written.status.epoch, written.status.conditions) == (State.SUSPENDED, 7, (ready,))
     assert written.resource_version != before.resource_version

@@ -38,6 +38,7 @@ from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import Release, ReleaseState
 from harness.waiting import eventually_async
 from integration.operator.cluster import CHART
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -141,8 +142,7 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
         await releases.restore(place)
         assert await damage() == (), named
     assert await secret() == before
-    found = await releases.release(place)
-    assert found is not None
+    found = present(await releases.release(place))
     assert found.state is ReleaseState.DEPLOYED
     await releases.uninstall(place)
     assert (await releases.objects(place, urgent=False)).damage == ()
@@ -176,8 +176,7 @@ async def test_install_scale_and_uninstall(api: ApiServer, releases: HelmRelease
     assert (cluster.ready_workers, cluster.master_ready) == (0, False)
 
     await releases.install(place, values(workers=1))
-    scaled = await releases.cluster(place)
-    assert scaled is not None
+    scaled = present(await releases.cluster(place))
     assert scaled.workers == 1
     assert await uids(api, place) == before
 
@@ -191,8 +190,7 @@ async def test_a_new_generation_replaces_the_old_one(api: ApiServer, releases: H
     await releases.install(place, values())
     before = await uids(api, place)
     await releases.install(place, values(generation=2))
-    cluster = await releases.cluster(place)
-    assert cluster is not None
+    cluster = present(await releases.cluster(place))
     assert cluster.generation == 2
     assert not await uids(api, place) & before
 
@@ -205,8 +203,7 @@ async def test_a_first_install_that_was_cut_off_is_done_again(
     before = await uids(api, place)
     await mark(api, store, place, 1, left)
     await releases.install(place, values(workers=1))
-    release = await releases.release(place)
-    assert release is not None
+    release = present(await releases.release(place))
     assert release.state is ReleaseState.DEPLOYED
     # Only what was being removed goes; what a pending install made is adopted as it is.
     assert (await uids(api, place) == before) is (left != "uninstalling")
@@ -220,12 +217,10 @@ async def test_an_upgrade_that_was_cut_off_disturbs_nothing(
     before = await uids(api, place)
     await mark(api, store, place, 1, "deployed")
     await mark(api, store, place, 2, "pending-upgrade")
-    release = await releases.release(place)
-    assert release is not None
+    release = present(await releases.release(place))
     assert release.state is ReleaseState.PENDING
     await releases.install(place, values(workers=1))
-    cluster = await releases.cluster(place)
-    assert cluster is not None
+    cluster = present(await releases.cluster(place))
     assert cluster.workers == 1
     assert await uids(api, place) == before
 
@@ -253,8 +248,7 @@ async def test_helm_killed_midway_is_made_good_by_the_next_one(
             await releases.install(place, values())
     await releases.install(place, values())
     release, cluster = await releases.release(place), await releases.cluster(place)
-    assert release is not None
-    assert release.state is ReleaseState.DEPLOYED
+    assert present(release).state is ReleaseState.DEPLOYED
     assert cluster is not None
     assert cluster.workers == 2
 

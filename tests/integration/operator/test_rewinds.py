@@ -23,6 +23,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.errors import Conflict, Rejected
 from harness.waiting import eventually_async
+from present import present
 
 pytestmark = pytest.mark.integration
 
@@ -69,8 +70,7 @@ async def test_a_rewind_is_read_written_marked_and_no_longer_listed(
     await eventually_async(write)
 
     async def current() -> Rewind:
-        found = await api.get(REWINDS, namespace=namespace, name="back")
-        assert found is not None
+        found = present(await api.get(REWINDS, namespace=namespace, name="back"))
         return read_rewind(found)
 
     async def mark(*, held: bool, finished: bool) -> bool:

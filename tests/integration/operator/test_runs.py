@@ -17,6 +17,7 @@ from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import Run
 from harness.waiting import eventually_async
 from integration.operator.cluster import job_manifest, owner_of_runs
+from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -71,13 +72,11 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
         run = await starter.only()
         return run if run.pod and run.pod.started_at else None
 
-    run = await eventually_async(running)
-    assert run is not None
+    run = present(await eventually_async(running))
     assert run.pod is not None
     assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("departures-run-3", 3, "abc", 2)
     assert (run.finished, run.deleting, run.pod.exit_code, run.pod.issue) == (False, False, None, None)
-    assert run.pod.node is not None
-    node = await api.get(NODES, name=run.pod.node)
+    node = await api.get(NODES, name=present(run.pod.node))
     assert node is not None
     assert (run.pod.node_uid, run.pod.node_ready) == (node["metadata"]["uid"], True)
 
@@ -100,8 +99,7 @@ async def test_a_forced_deletion_is_seen_and_the_job_had_a_pod(api: ApiServer, s
         run = await starter.only()
         return run.pod.name if run.pod and run.pod.started_at else None
 
-    name = await eventually_async(started)
-    assert name is not None
+    name = present(await eventually_async(started))
     namespace = starter.key.namespace
     await api._call("DELETE", "delete", PODS, namespace=namespace, name=name, body={"gracePeriodSeconds": 0})
     first = await starter.only()
@@ -125,8 +123,7 @@ async def test_last_words_are_read(starter: Starter) -> None:
         run = await starter.only()
         return run if run.finished else None
 
-    run = await eventually_async(finished)
-    assert run is not None
+    run = present(await eventually_async(finished))
     assert run.pod is not None
     assert (run.pod.exit_code, run.pod.termination_reason, run.pod.verdict) == (51, "Error", VERDICT)
     assert run.pod.finished_at is not None
@@ -231,8 +228,7 @@ async def test_a_configuration_of_300_kib_is_started_and_read_in_the_pod(
         (run,) = await runs.list(key, uid)
         return run if run.pod and run.pod.exit_code is not None else None
 
-    run = await eventually_async(ended)
-    assert run is not None
+    run = present(await eventually_async(ended))
     assert run.pod is not None
     assert run.pod.exit_code == 30
     await runs.stop(key, name)

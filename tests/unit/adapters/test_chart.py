@@ -12,6 +12,7 @@ from fencepost_operator.adapters.helm.chart import chart_digest
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.api.spec import WorkerSpec
 from fencepost_operator.errors import Rejected
+from present import present
 from testbed.home import Home
 
 CHART = Path(__file__).parents[3] / "charts" / "spark-cluster"
@@ -55,8 +56,7 @@ async def test_comments_versions_and_new_values_do_not_count(chart: Path) -> Non
 async def test_another_default_of_the_memory_is_not_another_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a spec says is hashed with the spec."""
     before = await digest(CHART)
-    usual = WorkerSpec.__init__.__kwdefaults__
-    assert usual is not None
+    usual = present(WorkerSpec.__init__.__kwdefaults__)
     monkeypatch.setitem(usual, "memory", 2 * WorkerSpec().memory)
     assert await digest(CHART) == before
 

@@ -13,6 +13,7 @@ from fencepost_operator.adapters.kubernetes.api_server import NODES, ApiServer, 
 from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
+from present import present
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -40,8 +41,7 @@ def test_a_container_that_waits_is_trouble() -> None:
 
 def test_a_container_that_keeps_ending_says_how() -> None:
     last = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no master, secret=hunter2"}}
-    found = pods.startup_issue(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last)))
-    assert found is not None
+    found = present(pods.startup_issue(pod(waiting("CrashLoopBackOff", "back-off 10s", lastState=last))))
     assert found.message == "back-off 10s (it ended with exit code 2, Error: no master, secret=***)"
 
 
@@ -57,13 +57,11 @@ def test_a_pod_without_status_is_not_an_issue() -> None:
 
 def test_init_containers_speak_first() -> None:
     found = pods.startup_issue(pod(waiting("PodInitializing"), initContainerStatuses=[waiting("ErrImagePull", "no")]))
-    assert found is not None
-    assert found.reason == "ErrImagePull"
+    assert present(found).reason == "ErrImagePull"
 
 
 def test_times_are_in_utc() -> None:
-    at = pods.instant("2026-01-02T03:04:05Z")
-    assert at is not None
+    at = present(pods.instant("2026-01-02T03:04:05Z"))
     assert at.isoformat() == "2026-01-02T03:04:05+00:00"
     assert pods.instant(None) is None
 
@@ -86,8 +84,7 @@ def silent(seconds: float, *, status: str = "False", containers: str = "True", *
 
 
 def test_a_pod_on_a_node_that_is_silent_for_long_is_lost() -> None:
-    found = silent(15)
-    assert found is not None
+    found = present(silent(15))
     assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:45 UTC")
 
 
@@ -127,8 +124,7 @@ async def placed(nodes: Nodes, *, age: float = 15, node: str = "node-3") -> PodI
 
 
 async def test_a_pod_that_was_placed_on_a_silent_node_is_lost_before_kubernetes_deletes_it() -> None:
-    found = await placed(Nodes("Unknown"))
-    assert found is not None
+    found = present(await placed(Nodes("Unknown")))
     assert (found.reason, found.message) == (NODE_LOST, "node node-3 is silent since 2026-01-01 11:59:45 UTC")
 
 

@@ -13,6 +13,7 @@ from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.observation import PodIssue, PurgeJob
+from present import present
 
 KEY, OWNER = ObjectKey("shop", "orders"), "rewind-1"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -41,8 +42,7 @@ def pod(created: str, **status: Any) -> dict[str, Any]:
 async def found(**objects: list[dict[str, Any]]) -> PurgeJob:
     api = Listing(**objects)
     job = await KubernetesPurges(api, cast("KubernetesRuns", None), Clock(NOW)).find(KEY, "orders-purge-2", OWNER)
-    assert job is not None
-    return job
+    return present(job)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
+from present import present
 
 KEY, OTHER = ObjectKey("shop", "orders"), ObjectKey("other", "orders")
 
@@ -118,8 +119,7 @@ async def test_another_pipelines_release_of_another_name_stays() -> None:
     others = revision_of(OTHER, "orders-of-the-other")
     helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY, name), others)
     releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
-    found = await releases.release(KEY)
-    assert found is not None
+    found = present(await releases.release(KEY))
     assert found.name == name
     await releases.install(KEY, {"generation": 1})
     await releases.uninstall(KEY)

@@ -22,6 +22,7 @@ from fencepost_operator.decision.run.liveness import stop_timeout
 from fencepost_operator.desired import labels
 from fencepost_operator.observation import Run
 from fencepost_operator.text import single_line
+from present import present
 
 KEY, OWNER = ObjectKey("shop", "orders"), "uid-1"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,8 +99,7 @@ async def test_a_pod_that_outlives_its_job_stands_for_it() -> None:
     (run,) = await runs(jobs=[], pods=[pod(5, deletionTimestamp="2026-01-01T00:01:00Z")])
     assert (run.name, run.epoch, run.spec_hash, run.cluster_generation) == ("orders-run-5", 5, "abc", 3)
     assert (run.deleting, run.finished, run.orphaned) == (True, False, False)
-    assert run.pod is not None
-    assert run.pod.deleting_since is not None
+    assert present(run.pod).deleting_since is not None
 
 
 @pytest.mark.parametrize(("owners", "orphaned"), [([{"uid": "job-5"}], False), ([], True)])
@@ -193,15 +193,13 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
 async def test_a_forced_deletion_is_seen(metadata: dict[str, Any], status: dict[str, Any], forced: bool) -> None:
     seen = pod(5, **metadata) | {"status": status}
     (run,) = await runs(jobs=[job(5)], pods=[seen])
-    assert run.pod is not None
-    assert run.pod.force_deleted is forced
+    assert present(run.pod).force_deleted is forced
 
 
 async def test_a_pod_without_a_node_is_never_deleted_by_force() -> None:
     seen = pod(5, **DELETED, deletionGracePeriodSeconds=0) | {"spec": {}}
     (run,) = await runs(jobs=[job(5)], pods=[seen])
-    assert run.pod is not None
-    assert not run.pod.force_deleted
+    assert not present(run.pod).force_deleted
 
 
 # What tenants wrote
@@ -229,8 +227,7 @@ async def test_every_field_of_a_verdict_reaches_the_decision() -> None:
     unset = [one.name for one in fields(Verdict) if one.default == getattr(verdict, one.name)]
     assert unset == [], "a new field: give it a value here"
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(verdict.to_json(), code=53)}])
-    assert run.pod is not None
-    assert run.pod.verdict == verdict
+    assert present(run.pod).verdict == verdict
 
 
 async def test_without_a_verdict_the_kubelets_lines_of_the_log_reach_the_decision() -> None:
@@ -280,8 +277,7 @@ async def test_a_hostile_verdict_breaks_no_diagnosis(verdict: dict[str, Any]) ->
 @pytest.mark.parametrize("text", ["[" * 4096, '{"batch": {"a": [1e999, 1]}}', "NaN", "\ud800", "null", '"text"', "{}"])
 async def test_last_words_of_any_kind_are_at_most_ignored(text: str) -> None:
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": ended(text)}])
-    assert run.pod is not None
-    assert run.pod.verdict is None
+    assert present(run.pod).verdict is None
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "9" * 63, "9223372036854775808", "-1", "1.5", "²", "٣", "07", " 3", ""])
@@ -323,5 +319,4 @@ async def test_the_driver_is_the_container_of_that_name() -> None:
     sidecar = {"name": "a-sidecar", "state": {"running": {}}}
     driver = {"name": "driver", "state": {"terminated": {"exitCode": 52}}}
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": {"containerStatuses": [sidecar, driver]}}])
-    assert run.pod is not None
-    assert run.pod.exit_code == 52
+    assert present(run.pod).exit_code == 52

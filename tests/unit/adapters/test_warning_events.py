@@ -24,6 +24,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Denied
 from fencepost_operator.observation import SparkCluster
+from present import present
 
 KEY = ObjectKey("shop", "orders")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -92,9 +93,7 @@ def namespace(*events: dict[str, Any], denied: bool = False) -> Namespace:
 
 async def cluster(api: Namespace) -> SparkCluster:
     helm = Helm(binary=Path("helm"), chart=Path("chart"))
-    found = await HelmReleases(api=api, helm=helm, clock=Clock(NOW), namespace="operator").cluster(KEY)
-    assert found is not None
-    return found
+    return present(await HelmReleases(api=api, helm=helm, clock=Clock(NOW), namespace="operator").cluster(KEY))
 
 
 async def test_events_are_listed_once_for_fifty_workers() -> None:

@@ -11,6 +11,7 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess
 from fencepost_cli.stores import cassandra
 from fencepost_cli.stores.cassandra import _bounded, _grant, _reached
+from present import present
 from unit.cli.world import history, story
 
 
@@ -59,8 +60,7 @@ def test_a_forwarded_contact_point_keeps_its_name_for_tls() -> None:
     assert (reached.contact_points, reached.port) == (("127.0.0.1",), 9043)
     assert reached.tls == CassandraTls(server_name=points[1])
     own = replace(endpoint, tls=replace(tls, server_name="cassandra.corp"))
-    named = _reached(replace(access, endpoint=own)).tls
-    assert named is not None
+    named = present(_reached(replace(access, endpoint=own)).tls)
     assert named.server_name == "cassandra.corp"
     with pytest.raises(CliError, match="gone"):
         _reached(replace(access, endpoint=replace(endpoint, contact_points=points[:1])))

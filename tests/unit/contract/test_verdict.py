@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.contract import Reason, Verdict
+from present import present
 
 GOOD: dict[str, Any] = {"exit_code": 51, "reason": "BadSpec", "message": "m", "remedy": "r", "epoch": 3, "version": 4}
 
@@ -28,28 +29,24 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("field", ["message", "remedy"])
 @pytest.mark.parametrize("value", [["a"], 3, None, {"a": "b"}, True], ids=repr)
 def test_a_value_that_is_not_text_is_read_as_absent(field: str, value: object) -> None:
-    found = read(**{field: value})
-    assert found is not None
+    found = present(read(**{field: value}))
     assert getattr(found, field) == ""
 
 
 @pytest.mark.parametrize("field", ["epoch", "version"])
 @pytest.mark.parametrize("value", ["3", -1, 2**63, 1.5, True, [1]], ids=repr)
 def test_a_value_that_is_not_a_count_is_read_as_absent(field: str, value: object) -> None:
-    found = read(**{field: value})
-    assert found is not None
+    found = present(read(**{field: value}))
     assert getattr(found, field) is None
 
 
 def test_a_reason_of_a_later_release_is_a_failure_that_names_it() -> None:
-    found = read(reason="Teapot")
-    assert found is not None
+    found = present(read(reason="Teapot"))
     assert (found.reason, found.message) == (Reason.FAILED, "Teapot: m")
 
 
 def test_text_is_bounded_and_of_one_line() -> None:
-    found = read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000)
-    assert found is not None
+    found = present(read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000))
     assert found.message.isprintable()
     assert len(found.message) < 5000
     found.message.encode()
@@ -62,8 +59,7 @@ def test_text_is_bounded_and_of_one_line() -> None:
 )
 def test_a_range_that_is_none_is_left_out(batch: object) -> None:
     text = json.dumps({**GOOD, "batch": batch}).replace("Infinity", "1e999")
-    found = Verdict.from_json(text)
-    assert found is not None
+    found = present(Verdict.from_json(text))
     assert found.batch == {}
 
 
@@ -76,12 +72,10 @@ def test_a_range_that_is_none_is_left_out(batch: object) -> None:
     ids=repr,
 )  # fmt: skip
 def test_a_record_is_one_place_or_none(record: object, expected: dict[str, int]) -> None:
-    found = read(record=record, suspect=True)
-    assert found is not None
+    found = present(read(record=record, suspect=True))
     assert (found.record, found.suspect) == (expected, True)
     for no_truth in ("true", 1, [True], None):
-        found = read(suspect=no_truth)
-        assert found is not None
+        found = present(read(suspect=no_truth))
         assert not found.suspect
 
 
@@ -122,28 +116,24 @@ def test_no_json_yields_another_type(raw: dict[str, object]) -> None:
     "loss", ["", None, 7, [], "3F0C5A9B7D21", "3f0c5a9b7d2", "3f0c5a9b7d21\n", "x" * 4000, {"id": 1}]
 )
 def test_a_loss_that_is_not_an_id_is_left_out(loss: object) -> None:
-    found = Verdict.from_json(json.dumps({"exit_code": 52, "reason": "DataLoss", "loss": loss}))
-    assert found is not None
+    found = present(Verdict.from_json(json.dumps({"exit_code": 52, "reason": "DataLoss", "loss": loss})))
     assert found.loss == ""
 
 
 def test_a_long_message_leaves_the_loss_in() -> None:
     named = Verdict(exit_code=52, reason=Reason.LOG_TRUNCATED, message="x" * 9000, remedy="", loss="3f0c5a9b7d21")
-    found = Verdict.from_json(named.to_json())
-    assert found is not None
+    found = present(Verdict.from_json(named.to_json()))
     assert found.loss == "3f0c5a9b7d21"
 
 
 @pytest.mark.parametrize("log", ["text", 3, None, {"a": "b"}, [1, None, "", ["x"]]], ids=repr)
 def test_a_log_that_is_none_is_read_as_empty(log: object) -> None:
-    found = read(log=log)
-    assert found is not None
+    found = present(read(log=log))
     assert found.log == ()
 
 
 def test_a_log_is_bounded_whoever_wrote_it() -> None:
-    found = read(log=[f"{number}\n\u2028{'y' * 999}" for number in range(999)])
-    assert found is not None
+    found = present(read(log=[f"{number}\n\u2028{'y' * 999}" for number in range(999)]))
     assert all(line.isprintable() and len(line) <= 300 for line in found.log)
     assert 0 < sum(map(len, found.log)) <= 2048
     assert found.log[-1].startswith("998 ")
@@ -158,7 +148,6 @@ def test_the_log_is_shortened_before_the_verdict(letter: str) -> None:
     )  # fmt: skip
     text = written.to_json()
     assert len(text.encode()) <= Verdict.LIMIT
-    found = Verdict.from_json(text)
-    assert found is not None
+    found = present(Verdict.from_json(text))
     assert (found.message, found.batch) == (written.message, written.batch)
     assert found.log == written.log[len(written.log) - len(found.log) :]

@@ -12,6 +12,7 @@ from fencepost_operator.api import ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.api.quantities import MEBIBYTE, parse_bytes
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.resources import driver_memory, executor_heap
+from present import present
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
 
@@ -37,9 +38,7 @@ def batch_bytes(worker_memory: int) -> int:
     config = driver_config(
         key=pipeline.key, spec=spec, references={}, config=ReconcileConfig(cluster_uid="c"), epoch=1, generation=1
     )
-    found = config.source.max_bytes_per_batch
-    assert found is not None
-    return found
+    return present(config.source.max_bytes_per_batch)
 
 
 def test_the_drivers_pod_has_what_the_page_says() -> None:

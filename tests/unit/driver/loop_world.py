@@ -10,19 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fencepost.batch import Batch, Range, Record, Sighting, SinkWork, Watermarks, Written
-from fencepost.contract import (
-    CassandraEndpoint,
-    CassandraSink,
-    DriverConfig,
-    KafkaSource,
-    Loss,
-    Reason,
-)
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Loss, Reason
 from fencepost.driver.loop import Loop
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import DataLoss
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
+from present import present
 
 PIPELINE = "scope/ns/name"
 
@@ -223,9 +217,7 @@ class World:
         self.records_step(step)
 
     def row(self) -> FenceRow:
-        row = self.fence().read()
-        assert row is not None
-        return row
+        return present(self.fence().read())
 
     def assert_complete(self) -> None:
         expected = {(key, offset) for key, end in self.log.ends.items() for offset in range(end)}

@@ -9,6 +9,7 @@ import pytest
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.watchdogs import watch_log
 from fencepost.errors import NoExecutors
+from present import present
 
 LINE = "12:00:00 INFO StandaloneAppClient$ClientEndpoint: Executor updated: app-2026/{} is now {}"
 CRASH = "EXITED (Command exited with code 1)"
@@ -23,8 +24,7 @@ def test_a_loop_ends_the_run_with_what_the_executors_ended_with() -> None:
     clock = iter(float(second) for second in range(1000))
     loop = CrashLoop(2, now=lambda: next(clock) / 4)
     assert loop.see(ends(19)) is None
-    found = loop.see(ends(1))
-    assert found is not None
+    found = present(loop.see(ends(1)))
     assert (found.reason, found.code) == ("ExecutorCrashLoop", 55)
     assert "20 executors ended within" in found.message
     assert found.message.endswith("the last one with: Command exited with code 1")

@@ -48,6 +48,7 @@ from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
 from fencepost.sinks.cassandra.table_metadata import Table
 from fencepost.spark import failures, session
+from present import present
 
 CONFIG = DriverConfig(
     pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
@@ -238,8 +239,7 @@ def test_a_verdict_fits_in_what_the_kubelet_keeps_whatever_the_text_is(text: str
     for error in (long, RuntimeError(text * 2000)):
         written = judge(error, epoch=3, version=9, batch=batch).to_json()
         assert len(written.encode()) <= Verdict.LIMIT
-        verdict = Verdict.from_json(written)
-        assert verdict is not None
+        verdict = present(Verdict.from_json(written))
         assert (verdict.epoch, verdict.version) == (3, 9)
         assert len(verdict.message) > 500
 
@@ -280,8 +280,7 @@ def test_the_last_words_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": ":".join(sys.path)}
     ended = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert ended.returncode == ExitCode.FAILED
-    verdict = Verdict.from_json((tmp_path / "log").read_text(encoding="utf-8"))
-    assert verdict is not None
+    verdict = present(Verdict.from_json((tmp_path / "log").read_text(encoding="utf-8")))
     assert verdict.message == "RuntimeError: удалён ?"
 
 
@@ -296,8 +295,7 @@ def test_a_configuration_that_cannot_be_read_is_a_verdict_too(tmp_path: Path) ->
     command = [sys.executable, "-m", "fencepost", "run", "--termination-log", str(log)]
     ended = subprocess.run(command, env={Variable.CONFIG: "{}"}, capture_output=True, check=False)
     assert ended.returncode == ExitCode.BAD_SPEC
-    verdict = Verdict.from_json(log.read_text())
-    assert verdict is not None
+    verdict = present(Verdict.from_json(log.read_text()))
     assert verdict.reason == "ContractMismatch"
 
 

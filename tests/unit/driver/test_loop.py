@@ -11,6 +11,7 @@ import pytest
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fenced, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
+from present import present
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
 
@@ -73,8 +74,7 @@ def test_an_idle_loop_lives_by_each_look_and_not_while_kafka_is_silent() -> None
     with pytest.raises(DependencyDown):
         loop.run()
     assert seen == [None, 0, 1, 2]  # the first look is the claim's
-    after = loop.life
-    assert after is not None
+    after = present(loop.life)
     assert (before, after[0].version, after[1]) == (None, world.row().version, 2)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fencepost.batch import Range, Sighting, Watermarks
 from fencepost.contract import Acceptance, Loss, Reason
 from fencepost.errors import BatchFailed, DataLoss, DependencyDown
+from present import present
 from unit.driver.loop_world import PIPELINE, FakeLog, World
 
 KEY = "t/0"
@@ -134,8 +135,7 @@ def test_a_run_that_reads_on_from_the_leader_that_was_cut_off_finds_it_with_the_
     engine.before = move
     with pytest.raises(DataLoss) as caught:
         loop.run()
-    assert caught.value.loss is not None
-    assert caught.value.loss.ranges == {KEY: (40, 90)}
+    assert present(caught.value.loss).ranges == {KEY: (40, 90)}
     assert world.row().offsets == {KEY: 90}
 
 

@@ -9,20 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from fencepost.batch import Watermarks
-from fencepost.contract import (
-    LOSSES,
-    Acceptance,
-    Loss,
-    Reason,
-    ReportedLoss,
-    TopicChange,
-)
+from fencepost.contract import LOSSES, Acceptance, Loss, Reason, ReportedLoss, TopicChange
 from fencepost.driver import plan
 from fencepost.driver.recovery.lost_ranges import without_expired
 from fencepost.errors import BatchFailed, DataLoss, DependencyDown
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.history.checks import check_history
+from present import present
 from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
 
 
@@ -65,8 +59,7 @@ def test_nothing_of_a_topic_that_was_recreated_while_it_was_read_is_committed() 
     with pytest.raises(DataLoss, match="recreated") as caught:
         loop.run()
     assert caught.value.reason is Reason.TOPIC_RECREATED
-    assert caught.value.loss is not None
-    assert caught.value.loss.ranges == {"t/0": (0, 30), "t/1": (0, 20)}
+    assert present(caught.value.loss).ranges == {"t/0": (0, 30), "t/1": (0, 20)}
     assert sum(world.row().offsets.values()) == 0
     assert len(engine.batches) == 1
 
@@ -97,15 +90,13 @@ def test_a_loss_is_recorded_and_the_next_run_skips_what_is_accepted_of_it_and_no
     world = caught_up()
     world.log.ends = {"t/0": 90, "t/1": 80}
     world.log.begins = {"t/0": 40, "t/1": 25}
-    loss = losing(world).loss
-    assert loss is not None
+    loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (30, 40), "t/1": (20, 25)}
     assert losing(world).loss == loss
     acceptance = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
     world.table.accept_loss(PIPELINE, loss, acceptance)
     world.log.begins["t/1"] = 33
-    more = losing(world).loss
-    assert more is not None
+    more = present(losing(world).loss)
     assert more.ranges == {"t/1": (25, 33)}
     world.table.accept_loss(PIPELINE, more, acceptance)
     again, _ = world.loop(world.take_over(), driver="pod-9")
@@ -158,8 +149,7 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
     engine.midway = diverge
     with pytest.raises(DataLoss) as caught:
         loop.run()
-    loss = caught.value.loss
-    assert loss is not None
+    loss = present(caught.value.loss)
     assert (loss.ranges, loss.topics) == ({"t/0": (12, 30)}, {"t": TopicChange("id", "id")})
     world.table.accept_loss(PIPELINE, loss, Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC)))
     again, engine = world.loop(world.take_over(), driver="pod-3")
@@ -175,8 +165,7 @@ def test_a_truncated_log_that_ends_before_the_offset_is_lost_from_its_truncation
     """Found: the loss began at the log's end, so the new records before that were never read once it was accepted."""
     world = caught_up()
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 20
-    loss = losing(world).loss
-    assert loss is not None
+    loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (12, 30)}
     world.table.accept_loss(PIPELINE, loss, ACCEPTED)
     again, engine = world.loop(world.take_over(), driver="pod-9")
@@ -189,13 +178,11 @@ def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None
     """Found: the claim forgot under which leader the accepted offset was reached."""
     world = caught_up()
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
-    loss = losing_at_the_first_batch(world).loss
-    assert loss is not None
+    loss = present(losing_at_the_first_batch(world).loss)
     assert loss.ranges == {"t/0": (12, 30)}
     world.log.epoch, world.log.grown_again_from["t/0"] = 6, 7
     world.table.accept_loss(PIPELINE, loss, ACCEPTED)
-    more = losing_at_the_first_batch(world).loss
-    assert more is not None
+    more = present(losing_at_the_first_batch(world).loss)
     assert more.ranges == {"t/0": (7, 12)}
 
 
@@ -208,8 +195,7 @@ def test_a_log_truncated_before_the_offset_loses_the_begun_batch_and_what_was_co
         dying.run()
     assert world.row().planned["t/0"] == 40
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 35
-    loss = losing(world).loss
-    assert loss is not None
+    loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (12, 40)}
 
 
@@ -247,8 +233,7 @@ def test_a_truncation_while_a_run_idles_is_found_before_the_next_batch_although_
     world.log.fault = elect
     with pytest.raises(DataLoss) as caught:
         loop.run()
-    assert caught.value.loss is not None
-    assert caught.value.loss.ranges == {"t/0": (12, 30)}
+    assert present(caught.value.loss).ranges == {"t/0": (12, 30)}
     assert max(batch.until["t/0"] for batch in engine.batches) == 30
 
 
@@ -298,9 +283,7 @@ def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("finishes", [False, True])
-def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that_is_accepted(
-    finishes: bool,
-) -> None:
+def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that_is_accepted(finishes: bool) -> None:
     """Found: its records never come back, so the old code never finished it and the new code never started."""
     world = World()
     dying, engine = world.loop(world.take_over(), driver="old")
@@ -315,9 +298,8 @@ def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that
         DataLoss, match=r"2 offsets of 1 partition were read and no longer exist: t/0 \[3, 5\)"
     ) as caught:
         loop.run()
-    assert caught.value.loss is not None
     given = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
-    world.table.accept_loss(PIPELINE, caught.value.loss, given)
+    world.table.accept_loss(PIPELINE, present(caught.value.loss), given)
     left = {"t/0": 3, "t/1": 5} if finishes else {}
     again, _ = world.loop(world.take_over(), driver="pod-3", finish_until=left)
     again.claim()
@@ -376,9 +358,8 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_a_data_loss() -
 
 
 def accept_whatever_is_gone(world: World, lost: DataLoss) -> None:
-    assert lost.loss is not None
     given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
-    world.table.accept_loss(PIPELINE, lost.loss, given)
+    world.table.accept_loss(PIPELINE, present(lost.loss), given)
 
 
 def expiring() -> World:
@@ -399,10 +380,7 @@ def test_an_open_acceptance_covers_what_expires_until_the_next_run_claims() -> N
     loop, _ = world.loop(world.take_over(), driver="next", limit=5000)
     loop.run()
     assert world.row().offsets == world.log.ends
-    assert world.table.skipped == {
-        **{(PIPELINE, key, 10): 20 for key in world.log.ends},
-        (PIPELINE, "t/3", 10): 520,
-    }
+    assert world.table.skipped == {**{(PIPELINE, key, 10): 20 for key in world.log.ends}, (PIPELINE, "t/3", 10): 520}
 
 
 def test_a_run_under_an_open_acceptance_continues_past_what_expires_meanwhile() -> None:
@@ -449,16 +427,14 @@ def test_an_open_acceptance_ends_where_the_log_ended_at_the_claim() -> None:
     engine.before = expire
     with pytest.raises(DataLoss) as caught:
         loop.run()
-    assert caught.value.loss is not None
-    assert caught.value.loss.ranges == {"t/1": (20, 2000)}
+    assert present(caught.value.loss).ranges == {"t/1": (20, 2000)}
 
 
 def test_an_open_acceptance_covers_its_topics_alone() -> None:
     world = expiring()
     lost = losing(world)
-    assert lost.loss is not None
     given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
-    report = ReportedLoss(loss=lost.loss, epoch=1, at=datetime(2026, 1, 1, tzinfo=UTC), acceptance=given)
+    report = ReportedLoss(loss=present(lost.loss), epoch=1, at=datetime(2026, 1, 1, tzinfo=UTC), acceptance=given)
     row = replace(
         world.row(),
         offsets={"t/0": 10, "other/0": 5},
@@ -468,8 +444,7 @@ def test_an_open_acceptance_covers_its_topics_alone() -> None:
     both = Watermarks(begins={"t/0": 20, "other/0": 6}, ends={"t/0": 30, "other/0": 30}, topic_ids={})
     assert without_expired(row, (report,), both) is None
     one = replace(both, begins={"t/0": 20, "other/0": 5})
-    found = without_expired(row, (report,), one)
-    assert found is not None
+    found = present(without_expired(row, (report,), one))
     assert found.row.offsets == {"t/0": 20, "other/0": 5}
 
 

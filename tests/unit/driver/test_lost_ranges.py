@@ -17,6 +17,7 @@ from fencepost.driver.plan import starting
 from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BadSpec, DataLoss, as_worker_error, from_text
 from fencepost.fence import FenceRow, Starting
+from present import present
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 ROW = FenceRow(
@@ -31,10 +32,7 @@ ROW = FenceRow(
     committed_at=AT,
 )
 LOG = Watermarks(
-    begins={"t/0": 0, "t/1": 0},
-    ends={"t/0": 40, "t/1": 50},
-    topic_ids={"t": "id"},
-    leader_epochs={"t/0": 5, "t/1": 5},
+    begins={"t/0": 0, "t/1": 0}, ends={"t/0": 40, "t/1": 50}, topic_ids={"t": "id"}, leader_epochs={"t/0": 5, "t/1": 5}
 )
 
 
@@ -47,8 +45,7 @@ def claim(row: FenceRow, log: Watermarks, *reports: ReportedLoss, topics: tuple[
 def loss_of(row: FenceRow, log: Watermarks, *reports: ReportedLoss) -> Loss:
     with pytest.raises(DataLoss) as caught:
         claim(row, log, *reports)
-    found = lost_ranges.completed(caught.value, row).loss
-    assert found is not None
+    found = present(lost_ranges.completed(caught.value, row).loss)
     assert found.reason == caught.value.reason
     return found
 
@@ -132,8 +129,7 @@ def test_a_truncation_among_records_that_are_not_committed_moves_nothing() -> No
     )
     crossed = from_text(f"Job aborted: {as_worker_error(error)}")
     assert isinstance(crossed, DataLoss)
-    loss = lost_ranges.completed(crossed, ROW).loss
-    assert loss is not None
+    loss = present(lost_ranges.completed(crossed, ROW).loss)
     assert loss.ranges == {"t/0": (12, 15)}
     start = claim(ROW, LOG, accepted(loss))
     assert start.offsets == ROW.offsets
@@ -199,8 +195,7 @@ def test_an_abandoned_topic_is_as_one_that_was_never_read() -> None:
     gone = Watermarks(missing={"t": 31.0}, **other)  # type: ignore[arg-type]
     with pytest.raises(DataLoss) as caught:
         claim(two, gone, topics=("t", "u"))
-    loss = lost_ranges.completed(caught.value, two).loss
-    assert loss is not None
+    loss = present(lost_ranges.completed(caught.value, two).loss)
     assert (loss.reason, loss.topics) == ("TopicDeleted", {"t": TopicChange("id", None)})
     report = accepted(loss, "abandon")
     with pytest.raises(BadSpec, match="does not exist"):
@@ -324,8 +319,7 @@ def test_accepting_what_is_lost_always_leads_on(
             start = claim(row, log, *reports)
         except DataLoss as error:
             assert len(reports) < 3
-            loss = lost_ranges.completed(error, row).loss
-            assert loss is not None
+            loss = present(lost_ranges.completed(error, row).loss)
             reports.append(accepted(loss, epoch=len(reports)))
             continue
         break

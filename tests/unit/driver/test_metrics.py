@@ -23,6 +23,7 @@ from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
 from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
+from present import present
 
 REPORT = Report(
     epoch=7, version=12, records=1000, size=20_000, limit=5000, lag=3, clock_skew_ms=-20,
@@ -61,9 +62,7 @@ def samples(text: bytes) -> dict[str, float]:
 
 
 def scrape(
-    run_metrics: RunMetrics,
-    jvm: JvmMetrics | None = None,
-    memory: ContainerMemory = UNKNOWN,
+    run_metrics: RunMetrics, jvm: JvmMetrics | None = None, memory: ContainerMemory = UNKNOWN
 ) -> dict[str, float]:
     collector = DriverCollector(run_metrics, epoch=7, jvm=lambda: jvm, jvm_process=None, memory=lambda: memory)
     return samples(exposition(collector)())
@@ -174,9 +173,7 @@ def test_figures_that_cannot_be_read_are_left_out() -> None:
 
 @pytest.fixture
 def port() -> int:
-    found = metrics_server.serve(lambda: b"a 1\n", address="127.0.0.1", port=0)
-    assert found is not None
-    return found
+    return present(metrics_server.serve(lambda: b"a 1\n", address="127.0.0.1", port=0))
 
 
 def get(port: int, path: str = "/metrics") -> bytes:
@@ -218,8 +215,7 @@ def test_a_scrape_that_fails_ends_neither_the_server_nor_the_run() -> None:
             raise answer
         return bytes(answer)
 
-    other = metrics_server.serve(broken, address="127.0.0.1", port=0)
-    assert other is not None
+    other = present(metrics_server.serve(broken, address="127.0.0.1", port=0))
     with pytest.raises(OSError):  # noqa: PT011 - the connection ends without an answer
         get(other)
     assert get(other) == b"b 1\n"
@@ -228,8 +224,7 @@ def test_a_scrape_that_fails_ends_neither_the_server_nor_the_run() -> None:
 def test_where_a_driver_listens() -> None:
     assert metrics_server.address_of({}) == "127.0.0.1"
     assert metrics_server.address_of({"FENCEPOST_POD_IP": "10.0.0.1"}) == metrics_server.ANY
-    both = metrics_server.serve(lambda: b"a 1\n", address=metrics_server.ANY, port=0)
-    assert both is not None
+    both = present(metrics_server.serve(lambda: b"a 1\n", address=metrics_server.ANY, port=0))
     assert get(both) == b"a 1\n"
     assert metrics_server.port_of({}) == METRICS_PORT
     assert metrics_server.port_of({"FENCEPOST_METRICS_PORT": "0"}) == 0

@@ -19,6 +19,7 @@ from fencepost.driver.loop import Loop
 from fencepost.driver.recovery.poison import LETTERS_AT_ONCE, PASSED_PER_LETTER, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
 from fencepost.fence import Fenced, FenceRow
+from present import present
 from unit.driver.loop_world import Crash, FakeEngine, FakeLog, FakeRecords, World, config
 
 Place = tuple[str, int]
@@ -121,8 +122,7 @@ class Scene:
         """Each record is in the sink, except the poison, which is in the letters; the commits are in order."""
         every = {(key, offset) for key, end in self.world.log.ends.items() for offset in range(end)}
         assert set(self.world.store.cells) == every - self.poison
-        assert self.letters is not None
-        assert set(self.letters.kept) == self.poison
+        assert set(present(self.letters).kept) == self.poison
         assert self.world.row().offsets == self.world.log.ends
         self.assert_in_order()
 
@@ -153,8 +153,7 @@ def test_poison_is_set_aside_and_everything_else_is_written() -> None:
     assert (row.dead_letters, row.last_dead_letter) == (4, "t/1@19")
     reported = [report.dead_letter for report in scene.world.reports if report.dead_letter]
     assert reported == ["t/0@3", "t/0@4", "t/1@0", "t/1@19"]
-    assert scene.letters is not None
-    assert scene.letters.kept["t/0", 3] == "t/0@3 is bad"
+    assert present(scene.letters).kept["t/0", 3] == "t/0@3 is bad"
 
 
 def test_without_isolation_the_batch_fails_as_a_whole() -> None:
@@ -184,8 +183,7 @@ def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
         RecordFailed, match=r"t/0 offset 0 fails alone, and none of the 8 others that were tried could be written"
     ):
         loop.run()
-    assert scene.letters is not None
-    assert scene.letters.kept == {}
+    assert present(scene.letters).kept == {}
     assert sum(scene.world.row().offsets.values()) == 0
 
 
@@ -232,8 +230,7 @@ def test_another_failure_during_an_isolation_is_not_poison(error: DriverError) -
         with suppress(type(error)):
             loop.run()
             break
-        assert scene.letters is not None
-        assert set(scene.letters.kept) <= scene.poison
+        assert set(present(scene.letters).kept) <= scene.poison
         scene.assert_in_order()
         scene.loop()[0].run()
         scene.assert_complete()
@@ -308,8 +305,7 @@ def test_many_bad_records_in_a_row_are_no_matter_of_single_records() -> None:
     with pytest.raises(PoisonRecord, match="as many records as it may") as caught:
         loop.run()
     assert caught.value.record == ("t/0", 110), "the pipeline waits for the user there; a new run would set 100 aside"
-    assert scene.letters is not None
-    assert len(scene.letters.kept) == LETTERS_AT_ONCE == scene.world.row().dead_letters
+    assert len(present(scene.letters).kept) == LETTERS_AT_ONCE == scene.world.row().dead_letters
 
 
 def test_one_bad_record_in_each_batch_never_stops_the_pipeline() -> None:
@@ -368,8 +364,7 @@ def test_what_a_rewind_reads_again_has_no_letter_when_it_passes() -> None:
     fence.rewind(scene.world.row(), offsets={"t/0": 10, "t/1": 20}, leader_epochs={}, growth_barrier={})
     scene.poison.clear()
     scene.loop(isolate=False)[0].run()
-    assert scene.letters is not None
-    assert set(scene.letters.kept) == {("t/0", 3)}, "its record is before the rewind's offsets"
+    assert set(present(scene.letters).kept) == {("t/0", 3)}, "its record is before the rewind's offsets"
     assert ("t/0", 17) in scene.world.store.cells
     assert scene.world.row().offsets == scene.world.log.ends
 
@@ -433,8 +428,7 @@ def test_a_server_that_refuses_every_row_sets_no_record_aside(limit: int, commit
     engine.write = refuse  # type: ignore[method-assign]
     with pytest.raises(RecordFailed, match="could be written"):
         loop.run()
-    assert scene.letters is not None
-    assert not scene.letters.kept
+    assert not present(scene.letters).kept
     assert scene.world.row().offsets == {"t/0": committed, "t/1": 0}
     assert len(refused) > 2
     scene.loop(limit=limit)[0].run()
@@ -478,7 +472,6 @@ def test_a_filter_that_lets_few_records_pass_leaves_no_batch_that_fails_forever(
     filtering.passing, filtering.refused = {passing}, {bad} if where == "server" else set()
     loop.run()
     assert set(scene.world.store.cells) == {passing}
-    assert scene.letters is not None
-    assert set(scene.letters.kept) == {bad}
+    assert set(present(scene.letters).kept) == {bad}
     assert scene.world.row().offsets == scene.world.log.ends
     assert scene.world.row().written_until == {}

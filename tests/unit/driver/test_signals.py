@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.contract import ExitCode, Verdict
+from present import present
 
 STORM = """
 import signal, sys, threading
@@ -39,8 +40,7 @@ def survives(handler: str) -> bool:
     """Return whether a process still ends by SIGTERM after thousands of signals that set an Event."""
     program = STORM.format(handler=handler)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+        assert present(child.stdout).readline() == b"ready\n"
         for _ in range(5000):
             child.send_signal(signal.SIGUSR1)
             time.sleep(0.0001)
@@ -79,8 +79,7 @@ def ended(program: str, path: Path) -> tuple[int, Verdict]:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER + program, str(path)], check=False, capture_output=True, timeout=60
     )
-    last = Verdict.from_json(path.read_text())
-    assert last is not None
+    last = present(Verdict.from_json(path.read_text()))
     return done.returncode, last
 
 
@@ -96,15 +95,13 @@ driver.run()
 """
     command = [sys.executable, "-c", DRIVER + program, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+        assert present(child.stdout).readline() == b"ready\n"
         child.send_signal(number)
         try:
             assert child.wait(30) == ExitCode.STOPPED
         finally:
             child.kill()
-    verdict = Verdict.from_json((tmp_path / "log").read_text())
-    assert verdict is not None
+    verdict = present(Verdict.from_json((tmp_path / "log").read_text()))
     assert (verdict.reason, verdict.epoch) == ("Stopped", 4)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from present import present
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -41,8 +43,7 @@ def spark() -> Iterator["SparkSession"]:
 
 def example(folder: str, module: str) -> ModuleType:
     """Import an example's module from where a user finds it."""
-    spec = importlib.util.spec_from_file_location(f"example_{module}", EXAMPLES / folder / f"{module}.py")
-    assert spec is not None
+    spec = present(importlib.util.spec_from_file_location(f"example_{module}", EXAMPLES / folder / f"{module}.py"))
     assert spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded

@@ -31,6 +31,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra.history import HISTORY_ATTEMPTS
 from fencepost.fence.cassandra.schema import FENCE
 from fencepost.fence.cassandra.table import CassandraFenceTable
+from present import present
 
 COLUMNS = (*FENCE.columns, *FENCE.added)
 
@@ -278,8 +279,7 @@ def test_leader_epochs_that_an_older_release_left_behind_are_dropped(
     """An older release commits offsets and leaves this column: epoch 4 with offset 12 looks like a truncated log."""
     row = committed_row(table, 5)
     session.row |= {"version": row.version + 1, **moved}
-    found = table.read("p")
-    assert found is not None
+    found = present(table.read("p"))
     assert found.leader_epochs == {}
     current = Fence(table, "p").take_over(found, owner="o")
     assert table.read("p") == current
@@ -288,6 +288,5 @@ def test_leader_epochs_that_an_older_release_left_behind_are_dropped(
 def test_leader_epochs_without_proof_of_their_offsets_are_dropped(session: Session, table: CassandraFenceTable) -> None:
     committed_row(table, 5)
     session.row |= {"leader_epochs": {"t/0": 4}}
-    found = table.read("p")
-    assert found is not None
+    found = present(table.read("p"))
     assert found.leader_epochs == {}

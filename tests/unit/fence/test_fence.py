@@ -16,6 +16,7 @@ from fencepost.contract import Loss, Reason, ReportedLoss
 from fencepost.fence import Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.memory import MemoryFenceTable, no_fault
+from present import present
 
 PIPELINE = "default/flights/departures"
 OWNER = "cluster-1/cr-1"
@@ -599,11 +600,9 @@ def test_a_takeover_by_an_operator_whose_clock_is_ahead_has_the_servers_time(tab
 
 def test_progress_is_reported_beside_the_row_which_stays_as_it_is(table: Table, row: FenceRow) -> None:
     fence(table).report_progress(row, 41)
-    seen = table.read_progress(PIPELINE)
-    assert seen is not None
+    seen = present(table.read_progress(PIPELINE))
     assert (seen.epoch, seen.version, seen.done) == (1, row.version, 41)
     assert table.rows[PIPELINE] == row
     fence(table).give_sign(row)
-    sign = table.read_progress(PIPELINE)
-    assert sign is not None
+    sign = present(table.read_progress(PIPELINE))
     assert sign.done == 0, "nothing of a batch is done"

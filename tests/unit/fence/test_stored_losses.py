@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange
 from fencepost.fence.cassandra.stored_losses import report_values, reported_loss
+from present import present
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOSS = Loss(reason=Reason.TOPIC_DELETED, ranges={"t/0": (1, 9)}, topics={"t": TopicChange("id", None)}, committed_ms=7)
@@ -25,8 +26,7 @@ def row(report: ReportedLoss = REPORT, **changes: Any) -> SimpleNamespace:
 
 def test_a_row_is_the_loss_that_it_was_made_of() -> None:
     assert reported_loss(row()) == REPORT
-    accepted = reported_loss(row(accepted_by="kim", accepted_at=AT.replace(tzinfo=None), choice="abandon"))
-    assert accepted is not None
+    accepted = present(reported_loss(row(accepted_by="kim", accepted_at=AT.replace(tzinfo=None), choice="abandon")))
     assert accepted.acceptance == Acceptance(by="kim", choice="abandon", at=AT)
 
 

@@ -10,6 +10,7 @@ import pytest
 from fencepost_operator.actions import Action, InstallCluster, StopRun, TakeOverFence
 from fencepost_operator.api import State
 from fencepost_operator.observation import SparkCluster
+from present import present
 from unit.operator.scenes import CLUSTER, FENCED, JOB, NOW, POD, RECORDED, ROW, RUN, STRANDED_MASTER, WELL, YOUNG, Scene
 
 DRAINED = STRANDED_MASTER.message
@@ -65,16 +66,13 @@ REGISTERED = WELL.said(run=replace(RUN, master_uid="a"))
 
 
 def test_the_first_master_that_is_ready_is_that_of_the_run() -> None:
-    waiting = WELL.seen(cluster=replace(OURS, master_ready=False)).decide().status.run
-    assert waiting is not None
+    waiting = present(WELL.seen(cluster=replace(OURS, master_ready=False)).decide().status.run)
     assert waiting.master_uid is None
-    found = WELL.seen(cluster=OURS).decide().status.run
-    assert found is not None
+    found = present(WELL.seen(cluster=OURS).decide().status.run)
     assert found.master_uid == "a"
     queued = replace(JOB, pod=replace(POD, started_at=None, node=None, phase="Pending"))
     placed = YOUNG.said(run=replace(RUN, started_at=None, claimed_at=None)).seen(cluster=OURS, runs=(queued,))
-    unknown = placed.decide().status.run
-    assert unknown is not None
+    unknown = present(placed.decide().status.run)
     assert unknown.master_uid is None, "a driver that does not run yet may meet another one"
 
 
@@ -130,8 +128,7 @@ def test_a_run_whose_record_was_lost_knows_another_master_by_its_age(minutes: in
     lost = WELL.said(run=replace(RUN, started_at=started)).seen(cluster=followed, runs=(replace(JOB, pod=pod),))
     decision = lost.decide()
     assert (decision.action is not None) is moves
-    assert decision.status.run is not None
-    assert decision.status.run.master_uid == (None if moves else "b")
+    assert present(decision.status.run).master_uid == (None if moves else "b")
     ended = FENCED.said(run=replace(RUN, started_at=started, ended_at=NOW, dead=True)).seen(cluster=followed)
     assert not isinstance(ended.decide().action, InstallCluster), "the next run may use it"
 

@@ -14,15 +14,7 @@ from fakes.stage import POLICY, Stage
 from fakes.world import DURABLE_TOPIC, REPLICATED
 from fencepost.fence.cassandra.schema import replication
 from fencepost_operator.adapters.cassandra.durability_settings import read_settings
-from fencepost_operator.api import (
-    DurabilityStatus,
-    KafkaConnection,
-    Pipeline,
-    Reason,
-    Spec,
-    State,
-    read_pipeline,
-)
+from fencepost_operator.api import DurabilityStatus, KafkaConnection, Pipeline, Reason, Spec, State, read_pipeline
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durability
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.reporting.events import status_events
@@ -37,6 +29,7 @@ from fencepost_operator.observation import (
     Unknown,
     UnknownReason,
 )
+from present import present
 
 SAFE = CassandraSettings(
     nodes={"datacenter1": 3}, keyspaces={"fencepost": REPLICATED, "shop": REPLICATED}, commitlog_sync="periodic"
@@ -51,9 +44,7 @@ def check(
     cassandra: CassandraSettings = SAFE, topic: TopicSettings = DURABLE_TOPIC, **checkpoint: Any
 ) -> DurabilityStatus:
     facts = DurabilityFacts(cassandra=Known(cassandra), topics=Known({"orders": topic}))
-    found = durability(pipeline(**checkpoint), facts, Stage().world.now)
-    assert found is not None
-    return found
+    return present(durability(pipeline(**checkpoint), facts, Stage().world.now))
 
 
 def weak(found: DurabilityStatus) -> dict[str, str]:
@@ -79,11 +70,7 @@ def test_three_replicas_and_a_quorum_are_safe_with_the_default_commit_log() -> N
             {},
             {"cassandra.replication_factor": "1", "cassandra.commitlog_sync": "periodic"},
         ),
-        (
-            replace(replicated(datacenter1="1"), commitlog_sync="group"),
-            {},
-            {"cassandra.replication_factor": "1"},
-        ),
+        (replace(replicated(datacenter1="1"), commitlog_sync="group"), {}, {"cassandra.replication_factor": "1"}),
         # The local datacenter is what a LOCAL_ level asks.
         (
             replicated(datacenter1="2", other="3"),
@@ -96,11 +83,7 @@ def test_three_replicas_and_a_quorum_are_safe_with_the_default_commit_log() -> N
             {"consistency": "EACH_QUORUM"},
             {"cassandra.replication_factor": "2", "cassandra.commitlog_sync": "periodic"},
         ),
-        (
-            replicated(other="3"),
-            {},
-            {"cassandra.replication_factor": "0", "cassandra.commitlog_sync": "periodic"},
-        ),
+        (replicated(other="3"), {}, {"cassandra.replication_factor": "0", "cassandra.commitlog_sync": "periodic"}),
         (SAFE, {"consistency": "ONE"}, {"cassandra.consistency": "ONE", "cassandra.commitlog_sync": "periodic"}),
         (
             replace(SAFE, keyspaces={"shop": replace(REPLICATED, durable_writes=False)}),
@@ -150,8 +133,7 @@ def test_topics_of_sinks_are_checked_where_they_are() -> None:
         topics=Known({"orders": DURABLE_TOPIC}),
         sinks={"copies": Known({"out": weak_topic}), "away": Known(None)},
     )
-    found = durability(pipeline(), facts, Stage().world.now)
-    assert found is not None
+    found = present(durability(pipeline(), facts, Stage().world.now))
     assert [(each.setting, each.where) for each in found.weak] == [
         ("kafka.min.insync.replicas", "topic out of sink copies")
     ]
@@ -169,10 +151,9 @@ def test_a_sink_whose_kafka_does_not_answer_hides_no_risk() -> None:
     silent = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
     after = replace(before, status=replace(before.status, durability=first))
     found = durability(after, replace(facts, sinks={"copies": silent}), now)
-    assert first is not None
     assert found is not None
     assert [each.where for each in found.weak] == ["topic orders", "topic out of sink copies"]
-    assert found.weak == first.weak
+    assert found.weak == present(first).weak
     assert not found.complete
 
 
@@ -208,8 +189,7 @@ def test_what_cannot_be_read_is_unknown_and_no_risk() -> None:
 
 def test_a_side_that_does_not_answer_is_asked_again_sooner() -> None:
     silent = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
-    found = durability(pipeline(), DurabilityFacts(cassandra=silent, topics=Known(None)), Stage().world.now)
-    assert found is not None
+    found = present(durability(pipeline(), DurabilityFacts(cassandra=silent, topics=Known(None)), Stage().world.now))
     assert not found.complete
     assert [text.partition(" (")[0] for text in found.unknown] == [
         "all settings of Cassandra",
@@ -223,14 +203,12 @@ async def test_a_side_that_does_not_answer_ends_no_risk_that_was_found_there() -
     steady = Outcome(status=before.status, state=State.RUNNING, reason=Reason(stage.ready()), message="as before")
     for message in ("no answer within 8 s", "broker 3 is down"):
         silent = Unknown(reason=UnknownReason.UNREACHABLE, message=message)
-        found = durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=silent), now)
-        assert found is not None
+        found = present(durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=silent), now))
         assert weak(found) == {"kafka.replication.factor": "1"}
         after = replace(before.status, durability=found)
         assert not status_events(before.status, after, steady, POLICY, asks_to_run=True)
     answered = durability(before, DurabilityFacts(cassandra=Known(SAFE), topics=Known({"orders": DURABLE_TOPIC})), now)
-    assert answered is not None
-    assert not answered.weak
+    assert not present(answered).weak
 
 
 @pytest.mark.parametrize(
@@ -300,8 +278,7 @@ async def test_each_weak_setting_is_named_while_the_pipeline_is_ready() -> None:
 
 async def test_a_check_is_made_once_per_day_and_after_a_change_of_the_spec() -> None:
     stage = await running(topic_settings=replace(DURABLE_TOPIC, replicas=1))
-    first = stage.pipeline.status.durability
-    assert first is not None
+    first = present(stage.pipeline.status.durability)
     stage._operator = None  # a restart does not check again
     stage.world.topic_settings = DURABLE_TOPIC
     await stage.run(30)

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost_operator.api import Condition, PageState, Reason
 from fencepost_operator.decision.reporting.page_text import page_of
+from present import present
 from unit.operator.scenes import POLICY
 from unit.operator.test_pages import HOLD, MINUTE, PAUSED, RISK, STALL, UNREACHABLE, Story, ready, stalled
 
@@ -90,8 +91,7 @@ def test_a_quiet_page_says_since_when_its_cause_is_gone() -> None:
     def said() -> dict[str, str]:
         return dict(page_of(story.pipeline, story.status, page, None, POLICY, story.now).details)
 
-    assert page.quiet_since is not None
-    moment = f"{page.quiet_since:%Y-%m-%d %H:%M:%S} UTC"
+    moment = f"{present(page.quiet_since):%Y-%m-%d %H:%M:%S} UTC"
     assert said()["Gone since"].startswith(moment)
     story.goes(story.status.conditions, after=HOLD)
     page = story.page

@@ -11,6 +11,7 @@ import pytest
 from fencepost_operator.actions import StopRun
 from fencepost_operator.api import Reason
 from fencepost_operator.observation import DriverPod, Run
+from present import present
 from unit.operator.scenes import FAILED, JOB, NOW, POD, RUN, WELL, Scene
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, termination_grace=30)
@@ -48,12 +49,10 @@ def test_the_runs_own_job_holds_nothing_up() -> None:
 )
 def test_one_that_does_not_end_counts_as_a_driver_that_may_live(pod: DriverPod) -> None:
     decision = scene(replace(LATE, pod=pod, deleting=True)).decide()
-    assert decision.status.run is not None
-    assert decision.status.run.dead is False
+    assert present(decision.status.run).dead is False
 
 
 def test_it_does_not_take_a_failure_back() -> None:
     failed = WELL.said(run=ENDED, failure=replace(FAILED, count=1, reason=Reason.BAD_SPEC, next_attempt_at=None))
     decision = failed.seen(runs=(replace(LATE, pod=SECOND),)).decide()
-    assert decision.status.failure is not None
-    assert decision.status.failure.count == 1
+    assert present(decision.status.failure).count == 1

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost_operator.actions import InstallCluster, StopRun
 from fencepost_operator.observation import Release, ReleaseState
+from present import present
 from unit.operator.scenes import CLUSTER, NOW, WELL, Scene
 
 
@@ -52,8 +53,7 @@ def test_a_repair_that_needs_the_new_configuration_goes_ahead(damage: str) -> No
 def test_a_cluster_of_the_same_configuration_is_repaired_in_place(damage: str) -> None:
     decision = queued(WELL.asked(**NEW_RUN).seen(**DAMAGED[damage])).decide()
     assert isinstance(decision.action, InstallCluster)
-    assert decision.status.cluster is not None
-    assert decision.status.cluster.generation == 1
+    assert present(decision.status.cluster).generation == 1
 
 
 def test_a_cluster_of_the_same_configuration_is_scaled_in_place() -> None:

@@ -11,6 +11,7 @@ from fencepost.contract import Reason, Verdict
 from fencepost_operator.api import DeadLettersStatus, OnPoisonSpec, PoisonAction, Spec
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Watermarks
+from present import present
 from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, Scene, started
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
@@ -85,8 +86,7 @@ def test_the_pipeline_is_stalled_at_a_poison_record_and_names_it() -> None:
 
 def test_a_run_that_found_the_record_ends_the_attempts_and_one_that_suspects_does_not() -> None:
     for record, reason in (({"orders/0": 50}, "PoisonRecord"), ({}, "BatchFailed")):
-        failure = ended(record).decide().status.failure
-        assert failure is not None
+        failure = present(ended(record).decide().status.failure)
         assert failure.reason == reason
 
 
@@ -136,8 +136,7 @@ def test_a_run_that_only_sets_records_aside_uses_up_the_restart_budget(
     """A row that Cassandra alone refuses fails in each batch while others rehearse well: 100 were lost by every run."""
     row = replace(ROW, offsets={"orders/0": offset}, dead_letters=letters)
     before = replace(SUSPECT, epoch=1)
-    failure = ended({}).said(run=RESUMED, failure=before).seen(fence=row).decide().status.failure
-    assert failure is not None
+    failure = present(ended({}).said(run=RESUMED, failure=before).seen(fence=row).decide().status.failure)
     assert (failure.count, failure.repeats) == ((1, 1) if progressed else (4, 4))
 
 
@@ -150,13 +149,11 @@ def test_a_living_run_that_only_sets_records_aside_does_not_reset_the_restart_bu
         fence=row, source=Watermarks(ends={"orders/0": 400})
     )
     decision = living.decide()
-    assert decision.status.failure is not None
-    assert (decision.status.failure.count == 0) is progressed
+    assert (present(decision.status.failure).count == 0) is progressed
     assert decision.reason in {"Streaming", "CatchingUp"}, "it commits: nothing is to be restarted"
 
 
 def test_a_run_begins_with_what_was_set_aside_before_it() -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, offsets={"orders/0": 50, "b/1": 7}, dead_letters=3)
-    run = FENCED.seen(fence=row).decide().status.run
-    assert run is not None
+    run = present(FENCED.seen(fence=row).decide().status.run)
     assert (run.resumed_offsets, run.resumed_dead_letters) == (57, 3)

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from fencepost.fence import BatchProgress
-from fencepost_operator.api import (
-    Condition,
-    State,
-    ThroughputStatus,
-)
+from fencepost_operator.api import Condition, State, ThroughputStatus
 from fencepost_operator.decision.decision import Decision
-from fencepost_operator.observation import (
-    Unknown,
-    UnknownReason,
-    Watermarks,
-)
+from fencepost_operator.observation import Unknown, UnknownReason, Watermarks
+from present import present
 from unit.operator.scenes import COMMITTED, DENIED, NOW, POLICY, ROW, RUN, SILENT, SLOW, WELL
 
 
@@ -87,11 +80,9 @@ def test_a_report_without_news_of_this_batch_is_not_progress(report: BatchProgre
 def test_progress_that_does_not_answer_fences_no_driver_and_restarts_the_timeout() -> None:
     decision = SLOW.seen(progress=SILENT).decide()
     assert decision.reason != "Unresponsive"
-    assert decision.status.committed is not None
-    assert decision.status.committed.observable_since is None
+    assert present(decision.status.committed).observable_since is None
     answered = SLOW.with_pipeline(status=decision.status).seen(progress=REPORT).decide()
-    assert answered.status.committed is not None
-    assert answered.status.committed.observable_since == NOW
+    assert present(answered.status.committed).observable_since == NOW
 
 
 @pytest.mark.parametrize("refused", [DENIED, replace(DENIED, reason=UnknownReason.REJECTED)])
@@ -119,8 +110,7 @@ def unreadable(decision: Decision) -> Condition | None:
 def test_progress_that_may_not_be_read_is_reported_before_a_run_is_replaced_for_it(refused: Unknown) -> None:
     decision = WELL.seen(fence=IN_BATCH, progress=refused).decide()
     assert decision.reason == "Streaming"
-    found = unreadable(decision)
-    assert found is not None
+    found = present(unreadable(decision))
     assert (found.status, found.reason) == ("True", "ProgressUnreadable")
     assert "fence_progress cannot be read: wrong password" in found.message
     assert "twice" in found.message
@@ -155,8 +145,7 @@ def test_snapshots_that_may_not_be_read_are_reported_until_they_are_read(refused
 
     decision = WELL.seen(snapshots=refused).decide()
     assert decision.reason == "Streaming"
-    found = reported(decision)
-    assert found is not None
+    found = present(reported(decision))
     assert (found.status, found.reason) == ("True", "SnapshotsUnreadable")
     assert "GRANT SELECT, MODIFY ON fencepost.snapshots TO" in found.message
     assert "wrong password" in found.message

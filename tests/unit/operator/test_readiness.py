@@ -11,6 +11,7 @@ import pytest
 from fencepost_operator.actions import InstallCluster, PruneCluster
 from fencepost_operator.api import Reason, Status
 from fencepost_operator.observation import ClusterObject, ClusterObjects, Watermarks
+from present import present
 from unit.operator.scenes import BURIED, CLUSTER, DEAD, FAILED, LONG_AGO, NOW, RECORDED, SILENT, WELL, Scene
 from unit.operator.test_rules import CASES
 
@@ -122,8 +123,7 @@ def test_the_first_status_of_a_correction_is_not_stalled_and_has_its_own_time(st
     corrected = stuck(state).asked(**CORRECTIONS[correction]).with_pipeline(generation=2).decide().status
     assert (corrected.observed_generation, corrected.observed_since) == (2, NOW)
     assert condition(corrected, "Stalled") is None
-    ready = condition(corrected, "Ready")
-    assert ready is not None
+    ready = present(condition(corrected, "Ready"))
     assert ready[1] == LONG_AGO, "its status has not changed"
 
 

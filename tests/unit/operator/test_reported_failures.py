@@ -12,6 +12,7 @@ from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.contract.guidance import GUIDANCE, Category
 from fencepost_operator.api import Status
 from fencepost_operator.decision.run.diagnosis import DISRUPTIONS
+from present import present
 from unit.operator.scenes import FAILED, JOB, POD, ROW, RUN, WELL, Scene
 
 LOG: Final = ("one line", "the last line")
@@ -58,8 +59,7 @@ def test_a_failed_run_is_reported_everywhere_and_its_log_outlives_its_job(case: 
     changes, reason = ENDS[case]
     scene = ended(changes)
     decision = scene.decide()
-    failure = decision.status.failure
-    assert failure is not None
+    failure = present(decision.status.failure)
     assert (failure.reason, failure.log) == (reason, LOG)
     assert failure.message
     assert failure.remedy

@@ -19,6 +19,7 @@ from fencepost_operator.api import FailureStatus, Spec, State
 from fencepost_operator.decision.context import bounds_token, retry_token
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.observation import Watermarks
+from present import present
 from unit.operator.scenes import (
     BURIED,
     FAILED,
@@ -47,9 +48,7 @@ def after(code: int, before: FailureStatus | None) -> FailureStatus:
     pod = replace(POD, exit_code=code, phase="Failed", termination_reason="Error")
     run = replace(RUN, resumed_from=ROW.committed_at)
     seen = WELL.said(failure=before, run=run).seen(runs=(replace(JOB, finished=True, pod=pod),))
-    failure = seen.decide().status.failure
-    assert failure is not None
-    return failure
+    return present(seen.decide().status.failure)
 
 
 def idle(failure: FailureStatus, row: FenceRow) -> FailureStatus:
@@ -59,9 +58,7 @@ def idle(failure: FailureStatus, row: FenceRow) -> FailureStatus:
     """
     run = replace(RUN, resumed_from=ROW.committed_at, resumed_offsets=50, resumed_dead_letters=0)
     scene = WELL.said(failure=failure, run=run).seen(fence=row, source=Watermarks(ends=row.offsets))
-    found = scene.decide().status.failure
-    assert found is not None
-    return found
+    return present(scene.decide().status.failure)
 
 
 def test_an_idle_run_ends_the_row_of_failures() -> None:
@@ -123,8 +120,7 @@ def test_code_that_always_fails_stalls_by_default_after_about_an_hour() -> None:
         if failure.count > 1:
             said = waiting(failure).decide().status.message
             assert f"{failure.count} of 20 attempts of restart.maxAttempts are used up" in said
-        assert failure.next_attempt_at is not None
-        backoff += failure.next_attempt_at - NOW
+        backoff += present(failure.next_attempt_at) - NOW
         failure = after(ExitCode.FAILED, failure)
     assert failure.count == 20
     assert timedelta(minutes=30) < backoff < timedelta(hours=1)
@@ -172,11 +168,9 @@ def test_a_failure_is_recorded_with_its_bounds_and_starts_the_count() -> None:
     run = replace(RUN, resumed_from=ROW.committed_at)
     seen = WELL.said(failure=before, run=run).seen(runs=(replace(JOB, finished=True, pod=pod),))
     smaller = seen.asked(source=source(maxRecordsPerBatch=500))
-    failure = smaller.decide().status.failure
-    assert failure is not None
+    failure = present(smaller.decide().status.failure)
     assert (failure.count, failure.batch_bounds) == (1, bounds_token(smaller.pipeline))
-    again = smaller.said(failure=replace(failure, epoch=1)).decide().status.failure
-    assert again is not None
+    again = present(smaller.said(failure=replace(failure, epoch=1)).decide().status.failure)
     assert again.count == 2
 
 
@@ -230,9 +224,7 @@ def out_of_memory(
     row = replace(ROW, driver=ROW.driver if claimed else None, planned={"orders/0": 50 + planned})
     run = replace(RUN, resumed_from=ROW.committed_at, claimed_at=RUN.claimed_at if claimed else None)
     seen = WELL.said(failure=before, run=run)
-    failure = seen.seen(runs=(replace(JOB, finished=True, pod=pod),), fence=row).decide().status.failure
-    assert failure is not None
-    return failure
+    return present(seen.seen(runs=(replace(JOB, finished=True, pod=pod),), fence=row).decide().status.failure)
 
 
 def test_a_batch_that_does_not_fit_is_cut_and_the_event_says_so() -> None:
@@ -283,8 +275,7 @@ def test_the_size_that_a_driver_measures_is_in_the_message_with_its_advice() -> 
     """Through the termination log, also when Spark says more than fits there."""
     killed = OutOfMemory("an executor's JVM ran out of memory: exit code 137. " + "\tat org.apache.spark\n" * 200)
     error = with_size(killed, between({"orders/0": 50}, {"orders/0": 51}), LargeRecords())
-    verdict = Verdict.from_json(judge(error, epoch=2, version=9).to_json())
-    assert verdict is not None
+    verdict = present(Verdict.from_json(judge(error, epoch=2, version=9).to_json()))
     once = out_of_memory(None, planned=1, verdict=verdict)
     twice = out_of_memory(replace(once, epoch=1), planned=1, verdict=verdict)
     message = waiting(replace(twice, next_attempt_at=NOW)).decide().status.message

@@ -40,6 +40,7 @@ from fencepost_operator.observation import (
     UnreadRecords,
     Watermarks,
 )
+from present import present
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -144,8 +145,7 @@ def test_the_age_against_retention_ms(age: timedelta, reason: str | None) -> Non
 
 
 def test_the_message_says_when_and_what_to_do() -> None:
-    found = condition(Scene(ages={"orders/0": 6 * DAY}).decide())
-    assert found is not None
+    found = present(condition(Scene(ages={"orders/0": 6 * DAY}).decide()))
     assert found.message == (
         "Kafka may delete the oldest uncommitted record of orders/0, at offset 50, there since 2026-01-04 12:00 UTC, "
         "from 2026-01-11 12:00 UTC on (retention.ms=604800000). "
@@ -157,8 +157,7 @@ def test_the_message_says_when_and_what_to_do() -> None:
 def test_a_stalled_pipeline_is_warned_as_well() -> None:
     stalled = Scene(ages={"orders/0": 6 * DAY}, suspend=False, row=Known(replace(ROW, owner="other/uid"))).decide()
     assert any(c.type == "Stalled" for c in stalled.status.conditions)
-    found = condition(stalled)
-    assert found is not None
+    found = present(condition(stalled))
     assert "the condition Ready" in found.message
 
 
@@ -192,8 +191,7 @@ def test_noise_of_the_measurement_is_not_written() -> None:
 
 def test_the_partition_that_expires_first_is_named() -> None:
     decision = Scene(ends={"orders/0": 60, "orders/1": 60}, ages={"orders/0": HOUR, "orders/1": 2 * HOUR}).decide()
-    assert decision.status.data_risk is not None
-    assert decision.status.data_risk.partition == "orders/1"
+    assert present(decision.status.data_risk).partition == "orders/1"
     assert decision.backlog is not None
     assert decision.backlog.lags == {"orders/0": 10, "orders/1": 10}
 
@@ -275,8 +273,7 @@ def test_a_retention_that_is_not_described_any_more_ends_no_warning(reason: Unkn
     unknown = Unknown(reason=reason, message="no answer", remedy="wait")
     scene = Scene(ages={"orders/0": 6 * DAY}).then(retention=unknown)
     decision = scene.decide()
-    assert decision.status.data_risk is not None
-    assert replace(decision.status.data_risk, unknown=None) == scene.status.data_risk
+    assert replace(present(decision.status.data_risk), unknown=None) == scene.status.data_risk
     assert condition(decision) is not None
     read_on = replace(scene, row=Known(replace(ROW, offsets={"orders/0": 55, "orders/1": 50})))
     assert condition(read_on.decide()) is None
@@ -291,14 +288,12 @@ def test_records_that_are_gone_are_counted_and_their_loss_dated_once() -> None:
     assert (found.reason, "deleted 7 records of orders/0 from offset 50" in found.message) == ("DataExpired", True)
     assert scene.decide().status == scene.status
     decision = scene.decide()
-    assert decision.backlog is not None
-    assert decision.backlog.time_to_loss == 0
+    assert present(decision.backlog).time_to_loss == 0
 
 
 def test_a_loss_that_was_foreseen_keeps_its_moment() -> None:
     scene = Scene(ages={"orders/0": 6 * DAY}).then(starts={"orders/0": 52}, now=NOW + 2 * DAY)
-    risk = scene.decide().status.data_risk
-    assert risk is not None
+    risk = present(scene.decide().status.data_risk)
     assert risk.expires_at == NOW + DAY
 
 
@@ -314,8 +309,7 @@ def test_what_cannot_be_seen_changes_nothing(unknown: Mapping[str, Unknown]) -> 
 def test_a_retention_that_may_not_be_described_is_said_to_be_unknown() -> None:
     denied = Unknown(reason=UnknownReason.DENIED, message="the account may not", remedy="grant it DescribeConfigs")
     decision = Scene(retention=denied, ages={"orders/0": 6 * DAY}).decide()
-    risk = decision.status.data_risk
-    assert risk is not None
+    risk = present(decision.status.data_risk)
     assert (risk.unknown, risk.expires_at) == ("the account may not. Grant it DescribeConfigs.", None)
     assert risk.oldest_uncommitted_at == NOW - 6 * DAY
     assert condition(decision) is None
@@ -323,8 +317,7 @@ def test_a_retention_that_may_not_be_described_is_said_to_be_unknown() -> None:
 
 def test_where_only_the_driver_may_connect_it_is_unknown() -> None:
     decision = Scene(unread=DRIVER_ONLY).decide()
-    assert decision.status.data_risk is not None
-    assert "only the driver may connect" in (decision.status.data_risk.unknown or "")
+    assert "only the driver may connect" in (present(decision.status.data_risk).unknown or "")
     assert decision.backlog is not None
     assert (decision.backlog.time_lag, decision.backlog.time_to_loss) == (None, None)
     assert Scene(unread=DRIVER_ONLY).then().decide().status == Scene(unread=DRIVER_ONLY).then().status
@@ -333,9 +326,7 @@ def test_where_only_the_driver_may_connect_it_is_unknown() -> None:
 moments = st.datetimes(datetime(1970, 1, 2), datetime(2126, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - see timezones
 offsets = st.integers(0, 2**63 - 1)
 retentions = st.builds(
-    Retention,
-    time=st.none() | st.timedeltas(timedelta(), timedelta(days=36_500)),
-    size=st.none() | offsets,
+    Retention, time=st.none() | st.timedeltas(timedelta(), timedelta(days=36_500)), size=st.none() | offsets
 )
 jumps = st.builds(LogStart, offset=offsets, at=moments, per_second=st.floats(1e-300, 1e300))
 keys = st.sampled_from(["orders/0", "orders/1", "orders/2"])
@@ -370,8 +361,7 @@ def test_whatever_kafka_answers_the_status_can_be_written_and_settles(
     assert read_status(raw).data_risk == decision.status.data_risk
     assert len(json.dumps(raw.get("dataRisk", {}))) < 2048
     assert replace(scene, status=decision.status).decide().status.data_risk == decision.status.data_risk
-    backlog = decision.backlog
-    assert backlog is not None
+    backlog = present(decision.backlog)
     assert all(figure is None or figure >= 0 for figure in (backlog.time_lag, backlog.time_to_loss))
 
 
@@ -380,14 +370,12 @@ def test_a_paused_pipeline_whose_data_is_about_to_expire_says_so() -> None:
     before = Scene(suspend=False).decide()
     scene = Scene(suspend=False, paused=True, status=before.status, ages={"orders/0": 7 * DAY - HOUR})
     decision = scene.decide()
-    found = condition(decision)
-    assert found is not None
+    found = present(condition(decision))
     assert found.reason == "DataExpiresSoon"
     assert "Run kubectl annotate spl -n shop orders streaming.fencepost.dev/paused- to continue" in found.message
     assert (decision.action, decision.reason) == (None, "Paused")
     assert [event.reason for event in decision.events] == ["Paused", "DataExpiresSoon"]
-    assert decision.backlog is not None
-    assert decision.backlog.time_to_loss == HOUR.total_seconds()
+    assert present(decision.backlog).time_to_loss == HOUR.total_seconds()
     again = replace(scene, status=decision.status).decide()
     assert (again.status, again.events) == (decision.status, ()), "written and reported once"
     over = replace(scene, status=decision.status, ages={"orders/0": HOUR}).decide()

@@ -28,6 +28,7 @@ from fencepost_operator.decision.decide import prepare
 from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
+from present import present
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GIVEN_UP = RunStatus(
@@ -79,30 +80,25 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
 
 def test_the_job_of_a_run_that_was_given_up_is_deleted_before_its_output_is() -> None:
     """Found by the simulation, seed 40214: the rewind waited for a proof that only the Job's deletion gives."""
-    found = purge(purging(JOB))
-    assert found is not None
+    found = present(purge(purging(JOB)))
     assert found.outcome is not None
     assert (found.outcome.action, found.outcome.state) == (StopRun(name="orders-run-2"), State.REWINDING)
-    assert found.outcome.status.run is not None
-    assert found.outcome.status.run.stop_requested_at == NOW
+    assert present(found.outcome.status.run).stop_requested_at == NOW
 
 
 def test_a_job_that_is_being_deleted_is_waited_for() -> None:
-    found = purge(purging(replace(JOB, deleting=True)))
-    assert found is not None
+    found = present(purge(purging(replace(JOB, deleting=True))))
     assert found.outcome is not None
     assert found.outcome.action is None
 
 
 def test_a_wait_for_a_confirmation_is_reported_as_one() -> None:
     """Found by the simulation, seed 7023: the wait counted as a step that a user asked for, which never pages."""
-    early = purge(purging(None))
-    assert early is not None
+    early = present(purge(purging(None)))
     assert early.outcome is not None
     assert (early.outcome.reason, early.outcome.warning) == (Reason.REWINDING, False), "the proof is on its way"
     waiting = purging(None, LATE)
-    found = purge(waiting)
-    assert found is not None
+    found = present(purge(waiting))
     assert found.outcome is not None
     assert (found.outcome.reason, found.outcome.state, found.outcome.action) == (
         Reason.DEATH_UNPROVEN, State.REWINDING, None,
@@ -114,8 +110,7 @@ def test_a_wait_for_a_confirmation_is_reported_as_one() -> None:
     ]  # fmt: skip
     update = RewindUpdate(rewind=waiting.rewind, status=found.status)
     assert [(event.type, event.reason) for event in update.events] == [(EventType.WARNING, Reason.DEATH_UNPROVEN)]
-    held = purge(replace(waiting, rewind=replace(waiting.rewind, finalizers=(FINALIZER,))))
-    assert held is not None
+    held = present(purge(replace(waiting, rewind=replace(waiting.rewind, finalizers=(FINALIZER,)))))
     assert "delete the PipelineRewind" not in held.status.message, "it can no longer be cancelled"
 
 
@@ -128,23 +123,19 @@ def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
     run, status = seen.run, seen.run.status
     never_seen = replace(run, status=replace(status, run=replace(GIVEN_UP, pod_uid=None)))
     for context, asked in ((seen, NOW), (replace(seen, run=never_seen), None)):
-        found = purge(context)
-        assert found is not None
+        found = present(purge(context))
         assert found.outcome is not None
-        assert found.outcome.status.run is not None
-        assert found.outcome.status.run.stop_requested_at == asked
+        assert present(found.outcome.status.run).stop_requested_at == asked
 
 
 def test_a_user_may_confirm_that_the_driver_of_a_lost_machine_is_dead() -> None:
     """Deleting the Node object proves nothing: Kubernetes then deletes the node's pods, ended or not."""
     waiting = purging(replace(JOB, deleting=True), LATE)
-    found = purge(waiting)
-    assert found is not None
+    found = present(purge(waiting))
     assert f"{CONFIRM_DEAD_ANNOTATION}=orders-run-2" in found.status.message
     assert "Node object" not in found.status.message
     said = replace(waiting.run.pipeline, annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
-    found = purge(replace(waiting, run=replace(waiting.run, pipeline=said)))
-    assert found is not None
+    found = present(purge(replace(waiting, run=replace(waiting.run, pipeline=said))))
     assert found.outcome is not None
     assert found.outcome.action is not None, "the output is deleted"
 
@@ -153,14 +144,12 @@ def test_the_driver_of_an_epoch_without_a_claim_has_written_nothing() -> None:
     """Found by the simulation, seed 23458: the Job of a run that had just started was deleted, and proved nothing."""
     waiting = purging(replace(JOB, deleting=True))
     found = purge(replace(waiting, rewind=replace(waiting.rewind, status=replace(waiting.status, unclaimed_epoch=2))))
-    assert found is not None
-    assert "proof" not in found.status.message
+    assert "proof" not in present(found).status.message
     before = waiting.row
     for driver, version in ((None, before.version), ("pod-1", None)):
         row = replace(before, epoch=2, driver=driver)
         running = replace(waiting.run, row=row, observation=replace(waiting.run.observation, fence=Known(row)))
-        taken = stop(replace(waiting, run=running))
-        assert taken is not None
+        taken = present(stop(replace(waiting, run=running)))
         assert taken.outcome is not None
         assert taken.outcome.action == TakeOverFence(epoch=2, version=version, owner=running.owner)
         assert taken.status.unclaimed_epoch == (2 if driver is None else None)

@@ -13,6 +13,7 @@ from fencepost_operator.api import Reason, Revision, Spec, StableStatus, Violati
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.observation import Began, PodIssue, References, UnknownReason
+from present import present
 from unit.operator.scenes import BURIED, DENIED, FAILED, GOOD, JOB, LONG_AGO, NOW, ROW, SILENT, Scene
 
 assert isinstance(GOOD.spec, Spec)
@@ -26,8 +27,7 @@ def new(scene: Scene, **upgrade: Any) -> Scene:
     """Return the scene with another image, whose first run was recorded an hour ago, and a stable spec before it."""
     asked = scene.asked(**{**NEW, "upgrade": {"rollback": "enabled", "maxAttempts": 2, "deadline": "2h", **upgrade}})
     assert isinstance(asked.pipeline.spec, Spec)
-    run = asked.pipeline.status.run
-    assert run is not None
+    run = present(asked.pipeline.status.run)
     run_hash = fingerprints(asked.pipeline.spec, {}).run
     failure = replace(FAILED, count=2, attempts=2, spec_hash=run_hash, next_attempt_at=NOW)
     run = replace(run, spec_hash=run_hash, first_recorded_at=LONG_AGO)
@@ -96,8 +96,7 @@ def test_whether_it_rolls_back(case: str) -> None:
 
 
 def test_what_is_recorded_of_a_rollback() -> None:
-    found = FAILS.decide().status.rolled_back
-    assert found is not None
+    found = present(FAILS.decide().status.rolled_back)
     assert (found.revision, found.reason, found.at) == (OLD.name, Reason.RUN_FAILED, NOW)
     assert found.message.endswith("2 runs in a row failed (RunFailed: it failed)")
 

@@ -10,6 +10,7 @@ import pytest
 from fencepost_operator.actions import (
     AddFinalizer,
     CreateFence,
+    DeleteRun,
     InstallCluster,
     ReleaseFence,
     RemoveFinalizer,
@@ -22,6 +23,7 @@ from fencepost_operator.api import CommittedStatus, EventType, Reason, RunStatus
 from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.run.diagnosis import diagnose_end
 from fencepost_operator.observation import NodeState, References, Release, ReleaseState, Watermarks
+from present import present
 from unit.operator.scenes import (
     BURIED,
     CLUSTER,
@@ -473,8 +475,7 @@ def test_the_record_of_a_cluster_that_is_suspended_matches_no_other_one() -> Non
 @pytest.mark.parametrize(("spec_hash", "since"), [(RUN.spec_hash, LONG_AGO), ("old", NOW)])
 def test_the_first_run_of_a_spec_is_remembered_over_its_restarts(spec_hash: str, since: datetime) -> None:
     ended = replace(RUN, ended_at=NOW, dead=True, spec_hash=spec_hash, first_recorded_at=LONG_AGO)
-    run = FENCED.said(run=ended).decide().status.run
-    assert run is not None
+    run = present(FENCED.said(run=ended).decide().status.run)
     assert (run.epoch, run.first_recorded_at) == (3, since)
 
 
@@ -489,8 +490,7 @@ def test_what_is_recorded_of_a_run_before_it_is_started() -> None:
     assert (decision.status.restarts, decision.status.epoch) == (1, 3)
     crashed = replace(RUN, epoch=3, name="orders-run-3", recorded_at=LONG_AGO, created_at=None, claimed_at=None)
     again = FENCED.said(run=crashed).seen(fence=row, runs=()).decide().status
-    assert again.run is not None
-    assert (again.run.recorded_at, again.restarts) == (LONG_AGO, 0), "the same run, tried again"
+    assert (present(again.run).recorded_at, again.restarts) == (LONG_AGO, 0), "the same run, tried again"
     config = started(FENCED.seen(fence=row))
     assert (config.epoch, config.owner, config.first_batch_limit, config.isolate) == (3, "cluster-1/uid-1", None, False)
     assert config.finish_until == {}
@@ -499,8 +499,7 @@ def test_what_is_recorded_of_a_run_before_it_is_started() -> None:
 @pytest.mark.parametrize("asked", [None, LONG_AGO])
 def test_a_fenced_run_counts_as_asked_to_stop_since_it_was_first_asked(asked: datetime | None) -> None:
     lingering = WELL.said(run=replace(RUN, ended_at=NOW, dead=False, stop_requested_at=asked))
-    run = lingering.seen(fence=replace(ROW, epoch=3, driver=None)).decide().status.run
-    assert run is not None
+    run = present(lingering.seen(fence=replace(ROW, epoch=3, driver=None)).decide().status.run)
     assert run.stop_requested_at == (asked or NOW)
 
 
@@ -537,15 +536,13 @@ def test_a_dead_drivers_cluster_is_used_again() -> None:
 def test_a_vanished_pod_that_had_its_grace_period_is_proven_dead_by_its_node(node: NodeState, dead: bool) -> None:
     asked = NOW - timedelta(seconds=61)
     stopped = replace(RUN, stop_requested_at=asked, termination_grace=60)
-    run = WELL.said(run=stopped).seen(runs=(), run_node=node).measured(stop_since=asked).decide().status.run
-    assert run is not None
+    run = present(WELL.said(run=stopped).seen(runs=(), run_node=node).measured(stop_since=asked).decide().status.run)
     assert run.dead is dead
 
 
 def test_a_vanished_pod_is_waited_for_while_its_node_is_unknown() -> None:
     decision = WELL.seen(runs=(), run_node=SILENT).decide()
-    assert decision.status.run is not None
-    assert decision.status.run.ended_at is None
+    assert present(decision.status.run).ended_at is None
     assert decision.action is None
 
 
@@ -558,12 +555,14 @@ def test_a_budget_used_up_by_lost_pods_says_what_to_do_and_nothing_else() -> Non
     assert "or set the annotation streaming.fencepost.dev/retry" in message
 
 
-def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
+def refused(message: str, *, remedy: str = "", attempts: int = 1) -> ActionFailure:
     due = NEW.decide().action
     assert due is not None
-    failure = ActionFailure(
-        action=due, reason=Reason.INSTALL_FAILED, message="exceeded quota", remedy="raise the quota.", attempts=3
-    )
+    return ActionFailure(action=due, reason=Reason.INSTALL_FAILED, message=message, remedy=remedy, attempts=attempts)
+
+
+def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
+    failure = refused("exceeded quota", remedy="raise the quota.", attempts=3)
     decision = NEW.decide(failures=[failure])
     assert decision.reason == "InstallFailed"
     assert "exceeded quota (tried 3 times). Raise the quota." in decision.status.message
@@ -572,22 +571,15 @@ def test_an_action_that_fails_is_said_in_place_of_the_rules_words() -> None:
 
 
 def test_a_failure_of_the_old_spec_is_not_reported_for_the_new_one() -> None:
-    due = NEW.decide().action
-    assert due is not None
-    failure = ActionFailure(
-        action=due, reason=Reason.INSTALL_FAILED, message="tolerations[0]: invalid", remedy="correct it", attempts=9
-    )
+    failure = refused("tolerations[0]: invalid", remedy="correct it", attempts=9)
     fixed = NEW.asked(cluster={"tolerations": [{"key": "gpu", "operator": "Exists"}]}).decide(failures=[failure])
     assert fixed.reason == "Provisioning"
     assert "invalid" not in fixed.status.message
 
 
 def test_a_long_error_keeps_the_name_of_the_field_at_either_end() -> None:
-    due = NEW.decide().action
-    assert due is not None
     text = "StatefulSet is invalid: " + "x" * 5000 + " spec.template.spec.affinity: Required value"
-    failure = ActionFailure(action=due, reason=Reason.INSTALL_FAILED, message=text, remedy="", attempts=1)
-    message = NEW.decide(failures=[failure]).status.message
+    message = NEW.decide(failures=[refused(text)]).status.message
     assert "StatefulSet is invalid" in message
     assert "spec.template.spec.affinity: Required value" in message
     assert len(message) < 1000
@@ -609,8 +601,7 @@ def test_a_run_that_claimed_its_epoch_unseen_may_live_and_its_cluster_is_not_sha
     )
     decision = WELL.said(run=unseen).seen(runs=()).decide()
     assert isinstance(decision.action, TakeOverFence)
-    run = decision.status.run
-    assert run is not None
+    run = present(decision.status.run)
     assert (run.ended_at, run.dead) == (NOW, False)
     fenced = WELL.said(run=run, failure=None).seen(runs=(), fence=replace(ROW, epoch=3, driver=None)).decide()
     assert isinstance(fenced.action, InstallCluster)
@@ -656,8 +647,7 @@ def test_a_run_whose_record_was_lost_is_never_tidied_away() -> None:
 def test_old_runs_are_tidied_away_when_nothing_else_is_to_do() -> None:
     old = tuple(replace(JOB, name=f"orders-run-{n}", epoch=n, finished=True) for n in range(-2, 2))
     decision = WELL.seen(runs=(*old, JOB)).decide()
-    assert decision.action is not None
-    assert decision.action.name == "orders-run--2"  # type: ignore[union-attr]
+    assert decision.action == DeleteRun(name="orders-run--2")
     assert decision.reason == "Streaming"
 
 

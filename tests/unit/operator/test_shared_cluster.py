@@ -10,6 +10,7 @@ import pytest
 
 from fencepost_operator.actions import InstallCluster
 from fencepost_operator.observation import Run
+from present import present
 from unit.operator.scenes import JOB, NOW, POD, ROW, RUN, WELL, Scene
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, stop_requested_at=NOW)
@@ -26,8 +27,7 @@ def next_generation(scene: Scene) -> int | None:
     """Return the generation of the cluster for the next run."""
     decision = scene.decide()
     if isinstance(decision.action, InstallCluster):
-        assert decision.status.cluster is not None
-        assert decision.action.values["generation"] == decision.status.cluster.generation
+        assert decision.action.values["generation"] == present(decision.status.cluster).generation
     return decision.status.cluster.generation if decision.status.cluster else None
 
 
@@ -46,8 +46,7 @@ def test_a_run_that_was_never_listed_may_live_once_its_epoch_is_over() -> None:
 
 
 def test_there_is_one_new_cluster_for_an_unseen_run() -> None:
-    assert WELL.pipeline.status.cluster is not None
-    second = WELL.said(run=UNSEEN, cluster=replace(WELL.pipeline.status.cluster, generation=2))
+    second = WELL.said(run=UNSEEN, cluster=replace(present(WELL.pipeline.status.cluster), generation=2))
     assert next_generation(second.seen(runs=(), fence=UNCLAIMED)) == 2
 
 
@@ -71,5 +70,4 @@ def test_an_older_run_may_live_whose_job_was_created_late(older: Run, generation
 def test_a_run_that_streams_is_not_replaced_for_an_older_one() -> None:
     decision = WELL.seen(runs=(replace(OLDER, pod=OLDER_POD, had_pod=True), JOB)).decide()
     assert decision.status.cluster == WELL.pipeline.status.cluster
-    assert decision.status.run is not None
-    assert decision.status.run.is_active
+    assert present(decision.status.run).is_active

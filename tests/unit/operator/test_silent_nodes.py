@@ -13,6 +13,7 @@ from fencepost_operator.api import CommittedStatus, Reason
 from fencepost_operator.decision.cluster.silent_nodes import nodes_to_watch
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.observation import Known
+from present import present
 from unit.operator.scenes import (
     CLUSTER,
     FENCED,
@@ -62,8 +63,7 @@ def test_a_run_that_commits_nothing_and_stands_on_a_silent_node_is_given_up(
     if given_up:
         assert decision.reason == Reason.POD_LOST
         assert all(node in decision.status.message for node in silent)
-        assert decision.status.failure is not None
-        assert decision.status.failure.attempts == 0, "a lost node uses up no attempt"
+        assert present(decision.status.failure).attempts == 0, "a lost node uses up no attempt"
 
 
 def test_a_run_that_commits_is_left_alone_whatever_its_kubelet_does() -> None:
@@ -94,8 +94,7 @@ def test_the_cluster_after_a_silent_node_avoids_it_and_so_does_its_driver() -> N
     action = given_up.decide().action
     assert isinstance(action, InstallCluster)
     assert action.values["affinity"] == avoiding({}, ["node-1"])
-    cluster = given_up.decide().status.cluster
-    assert cluster is not None
+    cluster = present(given_up.decide().status.cluster)
     assert (cluster.generation, cluster.avoided_nodes) == (2, ("node-1",))
     run = replace(RUN, ended_at=NOW, dead=True)
     ready = FENCED.said(run=run, cluster=replace(RECORDED, generation=2, avoided_nodes=("node-1",))).seen(

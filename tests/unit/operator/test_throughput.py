@@ -22,6 +22,7 @@ from fencepost_operator.decision.kafka.throughput import (
     is_falling_behind,
     throughput_after,
 )
+from present import present
 from unit.crds.schema import at, strict
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,8 +55,7 @@ class Stream:
 
     def run(self, seconds: float) -> ThroughputStatus:
         self.wait(seconds)
-        assert self.seen is not None
-        return self.seen
+        return present(self.seen)
 
     def wait(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -114,15 +114,13 @@ def test_batches_of_minutes_are_measured_from_commit_to_commit() -> None:
     stream = Stream(lag=10_000_000, commits=1_000, batch=100_000)
     stream.run(210)
     assert stream.run(400).records_per_second == 1_000
-    assert stream.seen is not None
-    assert stream.seen.estimated_catch_up == "2h40m"
+    assert present(stream.seen).estimated_catch_up == "2h40m"
 
 
 def test_an_idle_pipeline_is_written_once() -> None:
     stream = Stream(lag=0)
     assert stream.run(600).records_per_second == 0
-    assert stream.seen is not None
-    assert stream.seen.estimated_catch_up == "0s"
+    assert present(stream.seen).estimated_catch_up == "0s"
     assert stream.writes == 2
 
 
@@ -161,9 +159,7 @@ def test_an_estimate_that_is_none(text: str | None) -> None:
 OFFSETS = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(-(2**63), 2**63 - 1))
 
 
-@given(
-    st.lists(st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31)), max_size=12),
-)
+@given(st.lists(st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31)), max_size=12))
 def test_whatever_the_row_says_the_status_stays_one_that_can_be_written(
     looks: list[tuple[dict[str, int], int, int, int]],
 ) -> None:

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.api import (
-    FailureStatus,
-    Reason,
-)
-from fencepost_operator.observation import (
-    Watermarks,
-)
+from fencepost_operator.api import FailureStatus, Reason
+from fencepost_operator.observation import Watermarks
+from present import present
 from unit.operator.scenes import COMMITTED, FAILED, FENCED, NOW, REPLACED, ROW, RUN, SLOW, WELL, started, unclaimed_for
 
 GREW = {"orders/0": 50, "orders/1": 9}
@@ -74,8 +70,7 @@ def test_a_run_has_started_when_it_knows_of_nothing_that_it_could_read(case: str
 def test_only_a_run_that_could_read_nothing_resets_the_restart_budget_without_a_commit(case: str) -> None:
     row, source, idle = READABLE[case]
     claimed = WELL.said(run=replace(RUN, resumed_from=ROW.committed_at), failure=replace(FAILED, epoch=1))
-    failure = claimed.seen(fence=replace(ROW, **row), source=source).decide().status.failure
-    assert failure is not None
+    failure = present(claimed.seen(fence=replace(ROW, **row), source=source).decide().status.failure)
     assert (failure.count == 0) is idle
 
 
@@ -118,17 +113,14 @@ def start_timeout(failure: FailureStatus | None) -> int:
 )
 def test_runs_that_are_too_slow_at_different_points_count_together(before: Reason, repeats: int) -> None:
     longer = replace(COMMITTED, since=NOW - timedelta(seconds=1000))
-    failure = SLOW.said(failure=replace(REPLACED, reason=before), committed=longer).decide().status.failure
-    assert failure is not None
+    failure = present(SLOW.said(failure=replace(REPLACED, reason=before), committed=longer).decide().status.failure)
     assert (failure.reason, failure.repeats) == ("Unresponsive", repeats)
 
 
 def test_failures_for_one_reason_are_counted_until_another_comes_between() -> None:
-    failure = SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure
-    assert failure is not None
+    failure = present(SLOW.said(failure=REPLACED, committed=COMMITTED).decide().status.failure)
     assert (failure.count, failure.repeats) == (2, 2)
-    failure = SLOW.said(failure=replace(REPLACED, reason=Reason.RUN_FAILED)).decide().status.failure
-    assert failure is not None
+    failure = present(SLOW.said(failure=replace(REPLACED, reason=Reason.RUN_FAILED)).decide().status.failure)
     assert (failure.count, failure.repeats) == (2, 1)
 
 

@@ -11,6 +11,7 @@ import pytest
 from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, EventType, Reason, State
 from fencepost_operator.observation import NodeState, Run
+from present import present
 from unit.operator.scenes import JOB, LOST, NOW, POD, ROW, RUN, WELL, Scene
 
 WAIT = {"restart": {"onUnprovenDeath": "wait"}}
@@ -53,8 +54,7 @@ def test_a_run_of_which_nothing_was_seen_does_not_count_as_asked_to_stop() -> No
     """Found by the simulation, seed 5001487: a cache did not show its Job, and to have asked it was taken for proof."""
     unseen = replace(RUN, pod_uid=None, pod_name=None, node_name=None, node_uid=None, ended_at=NOW, dead=False)
     scene = GONE.said(run=unseen).asked(**WAIT).seen(fence=replace(ROW, driver=None))
-    recorded = scene.decide().status.run
-    assert recorded is not None
+    recorded = present(scene.decide().status.run)
     assert (recorded.stop_requested_at, recorded.dead) == (None, False)
     again = scene.said(run=recorded).decide()
     assert (again.reason, again.action) == (Reason.DEATH_UNPROVEN, None)
@@ -133,8 +133,7 @@ def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
 def test_proof_ends_the_wait() -> None:
     ended = replace(JOB, deleting=True, pod=replace(AWAY, exit_code=137, phase="Failed", node_ready=True))
     decision = WELL.asked(**WAIT).said(**LOST).seen(runs=(ended,)).decide()
-    assert decision.status.run is not None
-    assert decision.status.run.dead
+    assert present(decision.status.run).dead
     assert isinstance(decision.action, TakeOverFence)
 
 

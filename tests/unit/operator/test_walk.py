@@ -58,6 +58,7 @@ from fencepost_operator.observation import (
     UnknownReason,
     Watermarks,
 )
+from present import present
 
 T = TypeVar("T")
 
@@ -90,11 +91,7 @@ SOURCES = (
 
 
 LOST = (
-    Loss(
-        reason=Reason.OFFSET_OUT_OF_RANGE,
-        ranges={"orders/0": (5, 9)},
-        topics={"orders": TopicChange("id", "id")},
-    ),
+    Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"orders/0": (5, 9)}, topics={"orders": TopicChange("id", "id")}),
     Loss(
         reason=Reason.TOPIC_RECREATED,
         ranges={f"orders/{number}": (0, number) for number in range(1000)},
@@ -384,8 +381,7 @@ def action_is_allowed(pipeline: Pipeline, observation: Observation, decision: De
             assert pipeline.deleting_since is not None
             assert known(observation.release) is None
         case InstallCluster(values=values):
-            cluster = decision.status.cluster
-            assert cluster is not None
+            cluster = present(decision.status.cluster)
             assert (cluster.generation, cluster.workers) == (values["generation"], values["workers"])
             run = decision.status.run
             if run is not None and run.created_at is not None and run.ended_at is None:
@@ -401,9 +397,8 @@ def record_comes_first(decision: Decision) -> None:
     """What an action makes is named by the status that is written before it."""
     if isinstance(decision.action, StartRun):
         run, cluster = decision.status.run, decision.status.cluster
-        assert run is not None
         assert cluster is not None
-        assert run.cluster_generation == cluster.generation
+        assert present(run).cluster_generation == cluster.generation
 
 
 def status_survives_the_api_server(decision: Decision) -> None:

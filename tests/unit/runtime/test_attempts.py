@@ -11,6 +11,7 @@ from fencepost_operator.api import Reason
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.observation import ClusterObject
 from fencepost_operator.runtime.attempts import Attempts
+from present import present
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 A, B, C = (ClusterObject(kind="Service", name=name, uid=name, generation=1) for name in "abc")
@@ -22,8 +23,7 @@ def fail(attempts: Attempts, action: Action) -> int:
 
 
 def retry_in(attempts: Attempts, action: Action) -> timedelta:
-    last = attempts.last(action)
-    assert last is not None
+    last = present(attempts.last(action))
     return last.retry_at - NOW
 
 
@@ -36,9 +36,7 @@ def test_actions_that_fail_in_turn_keep_their_counts() -> None:
 
 
 @pytest.mark.parametrize("objects", [(A, B), (B, A, C), (A, C)])
-def test_a_prune_of_what_could_not_be_deleted_before_is_the_same_one(
-    objects: tuple[ClusterObject, ...],
-) -> None:
+def test_a_prune_of_what_could_not_be_deleted_before_is_the_same_one(objects: tuple[ClusterObject, ...]) -> None:
     """Injected: each failed install left one more object, so the prune in between never backed off."""
     attempts = Attempts()
     fail(attempts, PruneCluster(objects=(A, B)))

@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from present import present
+
 ROOT: Final = Path(__file__).parents[3]
 DOCKERFILES: Final = (ROOT / "Dockerfile", ROOT / "job-image" / "Dockerfile")
 EACH: Final = pytest.mark.parametrize("path", DOCKERFILES, ids=["operator", "job"])
@@ -40,8 +42,7 @@ def test_uv_has_one_version_with_hashes() -> None:
 
 
 def jars() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jars", ROOT / "job-image" / "build" / "jars.py")
-    assert spec is not None
+    spec = present(importlib.util.spec_from_file_location("jars", ROOT / "job-image" / "build" / "jars.py"))
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -20,6 +20,7 @@ from fencepost.worker.log_entry import LONGEST, entries
 from fencepost.worker.processes import Kind, folders, processes
 from fencepost.worker.scratch import KEPT, sweep, used
 from harness.waiting import eventually
+from present import present
 
 APPLICATION = "app-20260101120000-0000"
 HEADER = "2026-01-01T12:00:00.000Z"
@@ -196,8 +197,7 @@ def test_blocks_go_at_once_with_the_last_process_of_their_executor(place: Place)
     lives = subprocess.Popen(
         [sys.executable, "-c", executor], cwd=place.folder(1), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert lives.stdout is not None
-    worker = int(lives.stdout.readline())
+    worker = int(present(lives.stdout).readline())
     try:
         assert sweep(place.work, place.occupied) == 0
         assert place.with_blocks() == {"1"}
@@ -254,13 +254,12 @@ def test_a_growing_python_worker_is_seen_by_its_memory(place: Place) -> None:
         [sys.executable, "-c", grow], cwd=place.folder(1), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert worker.stdin is not None
-    assert worker.stdout is not None
     collector = WorkerCollector(Counted(scratch=7, swept=2), lambda: processes(place.work))
     sizes = []
     for size in (1, 64 << 20, 64 << 20):
         worker.stdin.write(f"{size}\n")
         worker.stdin.flush()
-        worker.stdout.readline()
+        present(worker.stdout).readline()
         found = {
             (sample.name, sample.labels.get("process")): sample.value
             for family in text_string_to_metric_families(exposition(collector)().decode())
