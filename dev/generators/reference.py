@@ -10,7 +10,8 @@ from typing import Any, Final
 import yaml
 
 from fencepost.contract import kafka_properties, spark_conf
-from fencepost_operator.api.effects import EFFECTS
+from fencepost_operator.api.effects import declared_effects
+from fencepost_operator.api.spec import Spec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
@@ -69,7 +70,7 @@ def _effects() -> Iterator[str]:
         " Labels and annotations of the object restart nothing."
     )
     yield "\n| field | what a change does |\n|---|---|"
-    for path, effect in sorted(EFFECTS.items()):
+    for path, effect in sorted(declared_effects(Spec)):
         yield f"| `{path}` | {effect} |"
 
 

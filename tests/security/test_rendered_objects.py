@@ -163,7 +163,7 @@ def assert_exact(found: list[Object], spec: Spec) -> None:
     assert worker["affinity"] == spec.cluster.affinity
     assert worker["tolerations"] == [dict(toleration) for toleration in spec.cluster.tolerations]
     assert worker["nodeSelector"] == spec.cluster.node_selector
-    assert worker.get("priorityClassName", "") == spec.cluster.priority_class
+    assert worker.get("priorityClassName", "") == spec.cluster.priority_class_name
 
 
 def one(found: list[Object], name: str) -> Object:

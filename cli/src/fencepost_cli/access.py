@@ -38,7 +38,7 @@ def split_reference(text: str, namespace: str | None) -> tuple[str | None, str]:
 
 def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> CassandraAccess:
     """Return the way to the fence. Raises CliError."""
-    checkpoint = found.spec.checkpoint
+    checkpoint = found.spec.checkpoint.cassandra
     endpoint, place = checkpoint.endpoint, "spec.checkpoint.cassandra.contactPoints"
     if overrides.cassandra is not None:
         host, port = _host_and_port(overrides.cassandra, "--cassandra")
@@ -57,7 +57,7 @@ def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> 
 
 def kafka_access(found: Found, overrides: Overrides, forwards: Forwards) -> KafkaAccess:
     """Return the way to the topics. Raises CliError when only the driver may use the properties."""
-    source, place = found.spec.source, "spec.source.kafka.bootstrapServers"
+    source, place = found.spec.source.kafka, "spec.source.kafka.bootstrapServers"
     if overrides.kafka is not None:
         for server in overrides.kafka.split(","):
             _host_and_port(server, "--kafka")
@@ -81,7 +81,7 @@ def _allowed(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _credentials(found: Found) -> tuple[str, str] | None:
-    name = found.spec.checkpoint.credentials_secret
+    name = found.spec.checkpoint.cassandra.credentials_secret
     if name is None:
         return None
     data = found.cassandra_secret or {}
@@ -95,7 +95,7 @@ def _credentials(found: Found) -> tuple[str, str] | None:
 
 
 def _tls(found: Found) -> TlsMaterial | None:
-    tls = found.spec.checkpoint.tls
+    tls = found.spec.checkpoint.cassandra.tls
     if tls is None:
         return None
     try:

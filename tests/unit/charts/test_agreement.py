@@ -57,7 +57,7 @@ def test_what_the_author_asked_for_is_there(pipeline: Pipeline, cluster: list[Ob
     pod = worker["template"]["spec"]
     assert pod.get("nodeSelector", {}) == spec.cluster.node_selector
     assert pod.get("affinity", {}) == spec.cluster.affinity
-    assert pod.get("priorityClassName") == spec.cluster.priority_class
+    assert pod.get("priorityClassName") == spec.cluster.priority_class_name
     assert pod.get("serviceAccountName") == spec.cluster.service_account_name
     assert worker["template"]["metadata"]["annotations"].items() >= spec.cluster.pod_annotations.items()
     (container,) = pod["containers"]

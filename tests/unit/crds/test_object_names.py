@@ -22,7 +22,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "spec.job.envFrom[0].secretRef.name": {"job": {"envFrom": [{"secretRef": {"name": "NAME"}}]}},
     "spec.job.envFrom[0].configMapRef.name": {"job": {"envFrom": [{"configMapRef": {"name": "NAME"}}]}},
     "spec.job.codeFrom.configMapName": {"job": {"codeFrom": {"configMapName": "NAME"}}},
-    "spec.job.imagePullSecrets[0]": {"job": {"imagePullSecrets": [{"name": "NAME"}]}},
+    "spec.job.imagePullSecrets[0].name": {"job": {"imagePullSecrets": [{"name": "NAME"}]}},
     "spec.source.kafka.propertiesFrom.secretName": {"source": {"kafka": {"propertiesFrom": {"secretName": "NAME"}}}},
     "spec.sinks[0].plugin.optionsFrom.secretName": {
         "sinks": [{"name": "s", "plugin": {"kind": "k", "optionsFrom": {"secretName": "NAME"}}}]

@@ -450,7 +450,7 @@ def test_every_violation_is_reported_at_once() -> None:
         "spec.job.image",
         "spec.job.entrypoint",
         "spec.job.codeFrom",
-        "spec.job.imagePullSecrets",
+        "spec.job.imagePullSecrets[0]",
         "spec.cluster.workers",
         "spec.cluster.master.storage.size",
         "spec.suspend",

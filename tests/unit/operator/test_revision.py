@@ -122,8 +122,8 @@ def test_old_code_finishes_with_the_connections_and_sizes_of_now() -> None:
     cluster = {"workers": 5, "sparkConf": {"spark.memory.fraction": "0.5"}}
     new = parsed(source={"kafka": kafka}, checkpoint=checkpoint, cluster=cluster, job={**JOB, "memory": "2Gi"})
     found = finishing_spec(parsed(), new)
-    assert found.source.topics == ("orders",)
-    assert found.source.bootstrap_servers == "elsewhere:9092"
+    assert found.source.kafka.topics == ("orders",)
+    assert found.source.kafka.bootstrap_servers == "elsewhere:9092"
     assert found.checkpoint == new.checkpoint
     assert (found.cluster.workers, found.job.memory) == (5, new.job.memory)
     assert found.cluster.spark_conf == {"spark.memory.fraction": "0.5"}

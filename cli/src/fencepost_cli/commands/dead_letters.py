@@ -256,7 +256,7 @@ class _Retries:
                 self.done.append(self._outcome(letter, producer))
 
     def _outcome(self, letter: DeadLetter, producer: Producer | None) -> _Outcome:
-        topics = self.target.spec.source.topics
+        topics = self.target.spec.source.kafka.topics
         why = why_not(letter, self.row, topics, self.topic_ids, to_topic=self.to_topic)
         if why is not None:
             return _Outcome(letter, why=why)

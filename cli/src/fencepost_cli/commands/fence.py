@@ -129,7 +129,7 @@ def verify(
             store,
             lambda: target.row(store),
             sinks=wanted,
-            topics=spec.source.topics,
+            topics=spec.source.kafka.topics,
             exact=exact,
             most_rows=max_rows,
             show_progress=progress.show,

@@ -47,7 +47,7 @@ class Topics:
 
     def of(self, target: Target) -> tuple[str, ...]:
         """Return the topics. Raises CliError for one that the pipeline does not read."""
-        known = target.spec.source.topics
+        known = target.spec.source.kafka.topics
         for name in self.topic or ():
             if name not in known:
                 raise CliError(f"{target.key} does not read topic {name!r}", remedy=f"choose among {', '.join(known)}")

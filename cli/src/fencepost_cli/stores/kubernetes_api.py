@@ -218,9 +218,9 @@ async def _read(api: ApiServer, key: ObjectKey) -> Found:
         key=key,
         spec=spec,
         scope=await _scope(api, key, body),
-        cassandra_secret=await secret(spec.checkpoint.credentials_secret),
-        tls_secret=await secret(spec.checkpoint.tls.secret_name if spec.checkpoint.tls else None),
-        kafka_secret=await secret(spec.source.properties_secret),
+        cassandra_secret=await secret(spec.checkpoint.cassandra.credentials_secret),
+        tls_secret=await secret(spec.checkpoint.cassandra.tls.secret_name if spec.checkpoint.cassandra.tls else None),
+        kafka_secret=await secret(spec.source.kafka.properties_secret),
     )
 
 

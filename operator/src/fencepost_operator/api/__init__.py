@@ -26,6 +26,7 @@ from fencepost_operator.api.rewind import (
     write_rewind_status,
 )
 from fencepost_operator.api.spec import (
+    CassandraSpec,
     CheckpointSpec,
     ClusterSpec,
     DeletionPolicy,
@@ -38,6 +39,7 @@ from fencepost_operator.api.spec import (
     Rollback,
     SinkSpec,
     SnapshotsSpec,
+    SourceSpec,
     Spec,
     StableAfterSpec,
     UnprovenDeath,
@@ -114,6 +116,7 @@ __all__ = [
     "WAITING",
     "AcceptedLossStatus",
     "CassandraConnection",
+    "CassandraSpec",
     "CheckpointSpec",
     "ClusterSpec",
     "ClusterStatus",
@@ -162,6 +165,7 @@ __all__ = [
     "SnapshotStatus",
     "SnapshotsSpec",
     "SnapshotsStatus",
+    "SourceSpec",
     "Spec",
     "StableAfterSpec",
     "StableStatus",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, Final
 
-from pydantic.alias_generators import to_camel
-
+from fencepost_operator.api.fields import fields_of
 from fencepost_operator.api.rewind import RewindSpec, RewindStatus
 from fencepost_operator.api.spec import Spec
 from fencepost_operator.api.status import Status
@@ -61,20 +60,11 @@ def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN40
         yield from _missing(parts[1], schema.get("additionalProperties", {}), f"{path}{{}}")
 
 
-def _of_object(kind: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:  # noqa: ANN401 - a dataclass
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for part in fields(kind):
-        place, found = path, schema
-        for name in _steps(part.name, hints[part.name]):
-            place, found = f"{place}.{name}", found.get("properties", {}).get(name)
-            if found is None:
-                yield place
-                break
+def _of_object(kind: object, schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    for field in fields_of(kind):
+        place = f"{path}.{field.in_json}"
+        if field.in_json in properties:
+            yield from _missing(field.kind, properties[field.in_json], place)
         else:
-            yield from _missing(hints[part.name], found, place)
-
-
-def _steps(name: str, hint: Any) -> Sequence[str]:  # noqa: ANN401 - a type
-    """Return where a field is in JSON."""
-    aliases = (getattr(extra, "validation_alias", None) for extra in getattr(hint, "__metadata__", ()))
-    return next((alias.path for alias in aliases if alias is not None), (to_camel(name),))
+            yield place

@@ -6,19 +6,29 @@ decision costs what it costs for any dataclass.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Hashable
+from dataclasses import MISSING, dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, Literal
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
-from pydantic import AfterValidator, AliasPath, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fencepost.contract import Reason
 from fencepost.contract.guidance import Severity
 from fencepost_operator.api.quantities import parse_bytes, parse_duration, parse_quantity
 
-CONFIG: Final = ConfigDict(alias_generator=to_camel, strict=True, extra="ignore")
+
+def name_in_json(name: str) -> str:
+    """Return the name that a field has in JSON; a name that Python reserves ends in `_`."""
+    return to_camel(name).rstrip("_")
+
+
+CONFIG: Final = ConfigDict(alias_generator=name_in_json, strict=True, extra="ignore")
 """camelCase in JSON, no conversion between JSON's types, unknown fields ignored."""
 
 
@@ -27,6 +37,40 @@ class Model:
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = CONFIG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelField:
+    """A field of a model: its name in Python and in JSON, its type and the marks of its `Annotated`.
+
+    `default` is MISSING, which equals no value, where the field has none.
+    """
+
+    name: str
+    in_json: str
+    kind: Any
+    marks: tuple[object, ...]
+    default: object
+
+
+def fields_of(model: object) -> tuple[ModelField, ...]:
+    """Return the fields of a model, or of an object of one, in their order."""
+    return _fields_of(cast("Hashable", model if isinstance(model, type) else type(model)))
+
+
+@cache
+def _fields_of(model: type) -> tuple[ModelField, ...]:
+    hints = typing.get_type_hints(model, include_extras=True)
+    return tuple(
+        ModelField(
+            name=field.name,
+            in_json=name_in_json(field.name),
+            kind=typing.get_args(hint)[0] if (is_marked := typing.get_origin(hint) is Annotated) else hint,
+            marks=hint.__metadata__ if is_marked else (),
+            default=field.default if field.default_factory is MISSING else field.default_factory(),
+        )
+        for field, hint in ((field, hints[field.name]) for field in dataclasses.fields(model))
+    )
 
 
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -79,15 +123,6 @@ def _duration(raw: object) -> float:
     return parse_duration(raw)
 
 
-def _names(raw: object) -> object:
-    """Take [{name: …}, …] as a list of names."""
-    if not isinstance(raw, list) or not all(
-        isinstance(part, dict) and isinstance(part.get("name"), str) for part in raw
-    ):
-        raise ValueError("is not a list of objects with a name")
-    return tuple(part["name"] for part in raw)
-
-
 def is_object_name(text: str) -> bool:
     """Return whether a ConfigMap or a Secret can have this name."""
     return _OBJECT_NAME.fullmatch(text) is not None
@@ -104,11 +139,6 @@ def with_fallback(fallback: StrEnum) -> BeforeValidator:
         return fallback if isinstance(raw, str) and raw not in known else raw
 
     return BeforeValidator(check)
-
-
-def At(*steps: str) -> Any:  # noqa: ANN401, N802 - reads as the annotation that it makes
-    """Return the annotation of a field that is elsewhere in JSON than its name says."""
-    return Field(validation_alias=AliasPath(*steps))
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -150,7 +180,6 @@ QuantityText = Annotated[str, _quantity(_quantity_text)]
 """A quantity as it was written."""
 Seconds = Annotated[float, BeforeValidator(_duration)]
 """A duration, as seconds."""
-ObjectNames = Annotated[tuple[ObjectName, ...], BeforeValidator(_names)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 FailureReason = Annotated[Reason, with_fallback(Reason.RUN_FAILED)]

@@ -25,7 +25,7 @@ from fencepost_operator.api.spec import (
     SINK_KINDS,
     SMALLEST_WORKER,
     CassandraSinkSpec,
-    CheckpointSpec,
+    CassandraSpec,
     CreateTableSpec,
     DeletionPolicy,
     JobSpec,
@@ -48,16 +48,6 @@ SHORTEST_TARGET: Final = 0.1
 """Seconds. Spark needs as long for an empty batch."""
 SMALLEST_BATCH: Final = 1024 * 1024
 """Bytes: the largest record that brokers accept by default."""
-GROUPS: Final = (
-    ("job", "codeFrom"),
-    ("cluster", "master", "storage"),
-    ("source", "kafka", "startingOffsets"),
-    ("source", "kafka", "propertiesFrom"),
-    ("checkpoint", "cassandra", "replication"),
-    ("checkpoint", "cassandra", "credentialsFrom"),
-)
-"""Objects of which the Spec holds the fields alone."""
-
 KEPT: Final = 256
 """Specs that stay parsed; a pass over one that does not costs about a millisecond more."""
 KEPT_LENGTH: Final = 8_192
@@ -81,7 +71,7 @@ def _parse_text(text: str) -> Spec | tuple[Violation, ...]:
 
 
 def _parse(raw: Any) -> Spec | tuple[Violation, ...]:  # noqa: ANN401 - JSON
-    violations = [*forbidden_text(raw), *_no_objects(raw)]
+    violations = [*forbidden_text(raw)]
     try:
         spec = decode(Spec, _without_nulls(raw))
     except ValidationError as error:
@@ -96,10 +86,10 @@ def _parse(raw: Any) -> Spec | tuple[Violation, ...]:  # noqa: ANN401 - JSON
     return tuple(violations)
 
 
-def parse_checkpoint(written: Mapping[str, Any]) -> CheckpointSpec | None:
+def parse_checkpoint(written: Mapping[str, Any]) -> CassandraSpec | None:
     """Return where the fence row is, as far as a spec says so whose other fields are invalid."""
     found = parse({"spec": {**_REST, "checkpoint": written.get("checkpoint")}})
-    return found.checkpoint if isinstance(found, Spec) else None
+    return found.checkpoint.cassandra if isinstance(found, Spec) else None
 
 
 def parse_deletion_policy(written: Mapping[str, Any]) -> DeletionPolicy | None:
@@ -134,16 +124,6 @@ def _explained(path: str) -> str:
     return "spl." + re.sub(r"\[\d+\]", "", path)
 
 
-def _no_objects(raw: object) -> Iterator[Violation]:
-    """Yield a violation for each of GROUPS that is there and no object."""
-    for group in GROUPS:
-        value = raw
-        for step in group:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        if value is not None and not isinstance(value, Mapping):
-            yield _violation(_path(group), "", "should be an object")
-
-
 def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
     """Return JSON in which a null counts as absent, as for the API server."""
     if isinstance(raw, Mapping):
@@ -153,7 +133,7 @@ def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield the contradictions between fields that are each valid alone."""
-    if (servers := spec.source.bootstrap_servers.count(",") + 1) > MOST_SERVERS:
+    if (servers := spec.source.kafka.bootstrap_servers.count(",") + 1) > MOST_SERVERS:
         yield Violation(
             "spec.source.kafka.bootstrapServers",
             f"names {servers} servers",
@@ -161,23 +141,23 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
         )
     for refused in spark_conf.problems(spec.cluster.spark_conf):
         yield Violation(f"spec.cluster.sparkConf.{refused.key}", refused.problem, refused.remedy)
-    for found in kafka_properties.problems(spec.source.properties):
+    for found in kafka_properties.problems(spec.source.kafka.properties):
         yield Violation(f"spec.source.kafka.properties.{found.key}", found.problem, found.remedy)
-    for key in sorted(kafka_properties.SECRETS & spec.source.properties.keys()):
+    for key in sorted(kafka_properties.SECRETS & spec.source.kafka.properties.keys()):
         yield Violation(
             f"spec.source.kafka.properties.{key}",
             "is a password or a private key, which a manifest must not hold",
             "move it to the Secret that spec.source.kafka.propertiesFrom names",
         )
-    for key in spec.source.starting_partitions:
-        if not PARTITION.fullmatch(key) or key.rpartition("/")[0] not in spec.source.topics:
+    for key in spec.source.kafka.starting_offsets.partitions:
+        if not PARTITION.fullmatch(key) or key.rpartition("/")[0] not in spec.source.kafka.topics:
             yield Violation(
                 f"spec.source.kafka.startingOffsets.partitions.{key}",
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
     yield from _env_violations(spec.job)
-    yield from _batch_contradictions(spec.source)
+    yield from _batch_contradictions(spec.source.kafka)
     if spec.cluster.worker.memory < SMALLEST_WORKER:
         yield Violation("spec.cluster.worker.memory", "is less than 1Gi", "give a worker at least 1Gi")
     if 0 < spec.snapshots.every < SHORTEST_SCHEDULE:
@@ -241,7 +221,7 @@ def _table_contradictions(
     target = (sink.keyspace, sink.table)
     if target in others:
         yield Violation(f"{place}.table", "another sink writes to this table", "give each sink its own table")
-    if sink.keyspace == spec.checkpoint.keyspace and sink.table in OWN_TABLES:
+    if sink.keyspace == spec.checkpoint.cassandra.keyspace and sink.table in OWN_TABLES:
         yield Violation(f"{place}.table", "is Fencepost's own table", "name another table")
     if sink.ttl is not None and sink.ttl_column is not None:
         yield Violation(f"{place}.ttl", "is there beside ttlColumn", "remove one of them")
@@ -292,11 +272,11 @@ def _key_contradictions(sink: CassandraSinkSpec, table: CreateTableSpec, place: 
 def _topic_contradictions(
     spec: Spec, sink: KafkaSinkSpec, place: str, others: set[tuple[str, str]]
 ) -> Iterator[Violation]:
-    target = (f"kafka {sink.bootstrap_servers or spec.source.bootstrap_servers}", sink.topic)
+    target = (f"kafka {sink.bootstrap_servers or spec.source.kafka.bootstrap_servers}", sink.topic)
     if target in others:
         yield Violation(f"{place}.topic", "another sink writes to this topic", "give each sink its own topic")
     others.add(target)
-    if sink.bootstrap_servers in {None, spec.source.bootstrap_servers} and sink.topic in spec.source.topics:
+    if sink.bootstrap_servers in {None, spec.source.kafka.bootstrap_servers} and sink.topic in spec.source.kafka.topics:
         yield Violation(f"{place}.topic", "is read by this pipeline", "name another topic")
     if sink.bootstrap_servers is None and (sink.properties or sink.properties_from):
         yield Violation(

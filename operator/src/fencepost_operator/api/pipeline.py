@@ -10,7 +10,7 @@ from typing import Any
 from fencepost_operator.api.codec import decode_leniently, encode
 from fencepost_operator.api.parsing import parse, parse_checkpoint, parse_deletion_policy
 from fencepost_operator.api.revision import Revision
-from fencepost_operator.api.spec import CheckpointSpec, DeletionPolicy, Spec, Violation
+from fencepost_operator.api.spec import CassandraSpec, DeletionPolicy, Spec, Violation
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
 
@@ -40,13 +40,13 @@ class Pipeline:
     """The spec of the object, which failed, while `spec` and `written` are the stable ones in its place."""
 
     @property
-    def checkpoint(self) -> CheckpointSpec | None:
+    def checkpoint(self) -> CassandraSpec | None:
         """Where the fence row is, None where that is not known.
 
         Of a deleted pipeline an invalid spec may say it too, unless the last valid one is kept and cannot be read now.
         """
         if isinstance(self.spec, Spec):
-            return self.spec.checkpoint
+            return self.spec.checkpoint.cassandra
         is_known = self.deleting_since is not None and not self.irretrievable
         return parse_checkpoint(self.written) if is_known else None
 

@@ -18,12 +18,12 @@ def size_violations(spec: Spec) -> Iterator[Violation]:
     sizes = {
         "spec.job.args": _size(spec.job.args),
         "spec.cluster.sparkConf": _size(dict(spec.cluster.spark_conf)),
-        "spec.source.kafka.bootstrapServers": _size(spec.source.bootstrap_servers),
-        "spec.source.kafka.topics": _size(spec.source.topics),
-        "spec.source.kafka.properties": _size(dict(spec.source.properties)),
-        "spec.source.kafka.startingOffsets.partitions": _size(dict(spec.source.starting_partitions)),
+        "spec.source.kafka.bootstrapServers": _size(spec.source.kafka.bootstrap_servers),
+        "spec.source.kafka.topics": _size(spec.source.kafka.topics),
+        "spec.source.kafka.properties": _size(dict(spec.source.kafka.properties)),
+        "spec.source.kafka.startingOffsets.partitions": _size(dict(spec.source.kafka.starting_offsets.partitions)),
         "spec.sinks": sum(_size(encode(sink)) for sink in spec.sinks),
-        "spec.checkpoint.cassandra.contactPoints": _size(spec.checkpoint.contact_points),
+        "spec.checkpoint.cassandra.contactPoints": _size(spec.checkpoint.cassandra.contact_points),
     }
     total = sum(sizes.values())
     if total <= LONGEST_CONFIG:

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import Field
 
 from fencepost.contract import SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
+from fencepost_operator.api.effects import Effect
 from fencepost_operator.api.fields import (
     AnnotationKey,
     AnnotationText,
-    At,
     Bytes,
     ClusteringOrder,
     ColumnName,
@@ -28,7 +28,6 @@ from fencepost_operator.api.fields import (
     Identifier,
     Model,
     ObjectName,
-    ObjectNames,
     PluginName,
     Position,
     Positive,
@@ -80,21 +79,47 @@ class PoisonAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference(Model):
+    """An object in the pipeline's namespace."""
+
+    name: ObjectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretReference(Model):
+    """A Secret in the pipeline's namespace."""
+
+    secret_name: ObjectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFromSpec(Model):
+    """A ConfigMap with Python modules."""
+
+    config_map_name: ObjectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Model):
     """The author's code and the driver's pod."""
 
-    image: Text
+    image: Annotated[Text, Effect.NEW_CLUSTER]
     entrypoint: Entrypoint
-    image_pull_policy: str | None = None
-    image_pull_secrets: ObjectNames = ()
-    code_config_map: Annotated[ObjectName | None, At("codeFrom", "configMapName")] = None
+    image_pull_policy: Annotated[str | None, Effect.NEW_CLUSTER] = None
+    image_pull_secrets: Annotated[tuple[ObjectReference, ...], Effect.NEW_CLUSTER] = ()
+    code_from: Annotated[CodeFromSpec | None, Effect.NEW_CLUSTER] = None
     args: tuple[str, ...] = ()
-    env: tuple[Plain, ...] = ()
-    env_from: tuple[Plain, ...] = ()
+    env: Annotated[tuple[Plain, ...], Effect.NEW_CLUSTER] = ()
+    env_from: Annotated[tuple[Plain, ...], Effect.NEW_CLUSTER] = ()
     resources: Plain = field(default_factory=dict)
     memory: Bytes = DRIVER_HEAP
-    termination_grace: Annotated[Positive, At("terminationGracePeriodSeconds")] = 60
+    termination_grace_period_seconds: Positive = 60
     scratch_size: QuantityText = "1Gi"
+
+    @property
+    def code_config_map(self) -> str | None:
+        """The ConfigMap that the code comes from, None for the image."""
+        return self.code_from.config_map_name if self.code_from else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +133,26 @@ class WorkerSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSpec(Model):
+    """The master's recovery volume."""
+
+    size: QuantityText = "64Mi"
+    storage_class_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MasterSpec(Model):
-    """The Spark master and its recovery volume."""
+    """The Spark master."""
 
     resources: Plain = field(default_factory=dict)
-    storage_size: Annotated[QuantityText, At("storage", "size")] = "64Mi"
-    storage_class: Annotated[str | None, At("storage", "storageClassName")] = None
+    storage: StorageSpec = field(default_factory=StorageSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec(Model):
     """The Spark cluster, and where all the pipeline's pods run."""
 
-    workers: Positive = 1
+    workers: Annotated[Positive, Effect.AT_ONCE] = 1
     worker: WorkerSpec = field(default_factory=WorkerSpec)
     master: MasterSpec = field(default_factory=MasterSpec)
     image: str | None = None
@@ -128,7 +160,7 @@ class ClusterSpec(Model):
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Plain, ...] = ()
     affinity: Plain = field(default_factory=dict)
-    priority_class: Annotated[str | None, At("priorityClassName")] = None
+    priority_class_name: str | None = None
     service_account_name: ObjectName | None = None
     pod_annotations: Annotated[Mapping[AnnotationKey, AnnotationText], Field(max_length=32)] = field(
         default_factory=dict
@@ -136,24 +168,41 @@ class ClusterSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartingOffsetsSpec(Model):
+    """Where to begin. `partitions` maps 'topic/partition' to an offset and takes precedence over `position`."""
+
+    position: Position = "earliest"
+    partitions: Mapping[str, Count] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSpec(Model, KafkaEndpoint):
-    """What is read. `starting_partitions` maps 'topic/partition' to an offset and goes before the position.
+    """What is read.
 
     `max_bytes_per_batch` None follows from the cluster's memory.
     """
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
-    starting_position: Annotated[Position, At("startingOffsets", "position")] = "earliest"
-    starting_partitions: Annotated[Mapping[str, Count], At("startingOffsets", "partitions")] = field(
-        default_factory=dict
-    )
-    max_records_per_batch: Positive = 100_000
-    min_records_per_batch: Positive | None = None
-    target_batch_duration: Seconds = 10.0
-    max_bytes_per_batch: Bytes | None = None
+    starting_offsets: StartingOffsetsSpec = field(default_factory=StartingOffsetsSpec)
+    max_records_per_batch: Annotated[Positive, Effect.NEXT_RUN] = 100_000
+    min_records_per_batch: Annotated[Positive | None, Effect.NEXT_RUN] = None
+    target_batch_duration: Annotated[Seconds, Effect.NEXT_RUN] = 10.0
+    max_bytes_per_batch: Annotated[Bytes | None, Effect.NEXT_RUN] = None
     split_partitions: bool = True
     mirror_to_group: GroupId | None = None
-    properties_secret: Annotated[ObjectName | None, At("propertiesFrom", "secretName")] = None
+    properties_from: SecretReference | None = None
+
+    @property
+    def properties_secret(self) -> str | None:
+        """The Secret with properties of the client."""
+        return self.properties_from.secret_name if self.properties_from else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec(Model):
+    """The input."""
+
+    kafka: KafkaSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +241,6 @@ class CassandraSinkSpec(Model):
     delete_where: Text | None = None
     create_table: CreateTableSpec | None = None
     purge_index: PurgeIndexSpec | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretReference(Model):
-    """A Secret in the pipeline's namespace."""
-
-    secret_name: ObjectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +308,15 @@ class CassandraTlsSpec(Model, CassandraTls):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSpec(Model, CassandraEndpoint):
+class ReplicationSpec(Model):
+    """Of a keyspace that is created; `replication_factor` None is as many as is usual and there are nodes."""
+
+    class_: str = "NetworkTopologyStrategy"
+    replication_factor: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraSpec(Model, CassandraEndpoint):
     """The Cassandra cluster of the fence row."""
 
     contact_points: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -274,12 +324,23 @@ class CheckpointSpec(Model, CassandraEndpoint):
     local_datacenter: str | None = "datacenter1"
     keyspace: Identifier = "fencepost"
     consistency: str = "LOCAL_QUORUM"
-    create_schema: bool = True
+    create_schema: Annotated[bool, Effect.AT_ONCE] = True
     serial_consistency: SerialConsistency = SERIAL
     tls: CassandraTlsSpec | None = None
-    replication_class: Annotated[str, At("replication", "class")] = "NetworkTopologyStrategy"
-    replication_factor: Annotated[Positive | None, At("replication", "replicationFactor")] = None
-    credentials_secret: Annotated[ObjectName | None, At("credentialsFrom", "secretName")] = None
+    replication: Annotated[ReplicationSpec, Effect.AT_ONCE] = field(default_factory=ReplicationSpec)
+    credentials_from: SecretReference | None = None
+
+    @property
+    def credentials_secret(self) -> str | None:
+        """The Secret with the user name and the password."""
+        return self.credentials_from.secret_name if self.credentials_from else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec(Model):
+    """Where the fence row is."""
+
+    cassandra: CassandraSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,35 +386,42 @@ class OnPoisonSpec(Model):
     """What to do about a record that fails each time; `retention` is of its dead letter."""
 
     action: PoisonAction = PoisonAction.STOP
-    failures: Positive = 3
+    failures: Annotated[Positive, Effect.NEXT_RUN] = 3
     retention: Seconds = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepSpec(Model):
+    """Which snapshots are kept."""
+
+    count: Positive = 100
+    age: Seconds = 720 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotsSpec(Model):
-    """How often the committed offsets are copied, in seconds (0: only on request), and how many copies are kept."""
+    """How often the committed offsets are copied, in seconds (0: only on request), and which copies are kept."""
 
     every: Seconds = 3600.0
-    keep_count: Annotated[Positive, At("keep", "count")] = 100
-    keep_age: Annotated[Seconds, At("keep", "age")] = 720 * 3600.0
+    keep: KeepSpec = field(default_factory=KeepSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec(Model):
     """The whole spec."""
 
-    job: JobSpec
-    source: Annotated[KafkaSpec, At("source", "kafka")]
-    sinks: Annotated[tuple[SinkSpec, ...], Field(min_length=1)]
-    checkpoint: Annotated[CheckpointSpec, At("checkpoint", "cassandra")]
-    cluster: ClusterSpec = field(default_factory=ClusterSpec)
-    batch_interval: Seconds = 5.0
-    restart: RestartSpec = field(default_factory=RestartSpec)
-    upgrade: UpgradeSpec = field(default_factory=UpgradeSpec)
-    on_poison: OnPoisonSpec = field(default_factory=OnPoisonSpec)
-    snapshots: SnapshotsSpec = field(default_factory=SnapshotsSpec)
-    deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    suspend: bool = False
+    job: Annotated[JobSpec, Effect.NEW_RUN]
+    source: Annotated[SourceSpec, Effect.NEW_RUN]
+    sinks: Annotated[tuple[SinkSpec, ...], Field(min_length=1), Effect.NEW_RUN]
+    checkpoint: Annotated[CheckpointSpec, Effect.NEW_RUN]
+    cluster: Annotated[ClusterSpec, Effect.NEW_CLUSTER] = field(default_factory=ClusterSpec)
+    batch_interval: Annotated[Seconds, Effect.NEW_RUN] = 5.0
+    restart: Annotated[RestartSpec, Effect.AT_ONCE] = field(default_factory=RestartSpec)
+    upgrade: Annotated[UpgradeSpec, Effect.AT_ONCE] = field(default_factory=UpgradeSpec)
+    on_poison: Annotated[OnPoisonSpec, Effect.NEW_RUN] = field(default_factory=OnPoisonSpec)
+    snapshots: Annotated[SnapshotsSpec, Effect.AT_ONCE] = field(default_factory=SnapshotsSpec)
+    deletion_policy: Annotated[DeletionPolicy, Effect.AT_ONCE] = DeletionPolicy.RETAIN
+    suspend: Annotated[bool, Effect.SUSPENDS] = False
 
 
 @dataclass(frozen=True, slots=True)

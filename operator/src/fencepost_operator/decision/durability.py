@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.api import (
-    CheckpointSpec,
+    CassandraSpec,
     DurabilityStatus,
     Pipeline,
     ReconcileConfig,
@@ -76,7 +76,7 @@ def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime)
         return before
     known = before.weak if before is not None and before.generation == pipeline.generation else ()
     weak = [
-        *_consistency(spec.checkpoint),
+        *_consistency(spec.checkpoint.cassandra),
         *(_of_side("cassandra.", known) if _is_transient(facts.cassandra) else _of_cassandra(spec, facts)),
         *_of_kafka(facts, known),
     ]
@@ -110,7 +110,7 @@ def _of_side(side: str, known: Iterable[WeakSetting]) -> Iterator[WeakSetting]:
     return (each for each in known if each.setting.startswith(side) and each.setting != _CONSISTENCY)
 
 
-def _consistency(checkpoint: CheckpointSpec) -> Iterator[WeakSetting]:
+def _consistency(checkpoint: CassandraSpec) -> Iterator[WeakSetting]:
     if checkpoint.consistency in _ONE:
         yield WeakSetting(
             setting=_CONSISTENCY,
@@ -124,7 +124,7 @@ def _consistency(checkpoint: CheckpointSpec) -> Iterator[WeakSetting]:
 def _of_cassandra(spec: Spec, facts: DurabilityFacts) -> Iterator[WeakSetting]:
     if not isinstance(facts.cassandra, Known):
         return
-    found, checkpoint = facts.cassandra.value, spec.checkpoint
+    found, checkpoint = facts.cassandra.value, spec.checkpoint.cassandra
     replicas = {name: _replicas(found, name, checkpoint) for name, keyspace in found.keyspaces.items() if keyspace}
     few: dict[int, list[str]] = {}
     for name, count in sorted(replicas.items()):
@@ -160,7 +160,7 @@ def _of_cassandra(spec: Spec, facts: DurabilityFacts) -> Iterator[WeakSetting]:
         )
 
 
-def _more_replicas(keyspace: str, found: CassandraSettings, checkpoint: CheckpointSpec) -> str:
+def _more_replicas(keyspace: str, found: CassandraSettings, checkpoint: CassandraSpec) -> str:
     local = checkpoint.local_datacenter or next(iter(sorted(found.nodes)), "DATACENTER")
     count = found.nodes.get(local, 0)
     nodes = (
@@ -172,7 +172,7 @@ def _more_replicas(keyspace: str, found: CassandraSettings, checkpoint: Checkpoi
     return f"{nodes}ALTER KEYSPACE {keyspace} WITH replication = {replication}, and nodetool repair --full {keyspace}"
 
 
-def _replicas(found: CassandraSettings, name: str, checkpoint: CheckpointSpec) -> int | None:
+def _replicas(found: CassandraSettings, name: str, checkpoint: CassandraSpec) -> int | None:
     """Return of how many replicas a majority acknowledges a write; None where the strategy does not say."""
     keyspace = found.keyspaces[name]
     strategy = keyspace.replication.get("class", "").rpartition(".")[2] if keyspace is not None else ""

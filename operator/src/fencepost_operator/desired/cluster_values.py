@@ -37,7 +37,7 @@ def cluster_values(
         "clusterDomain": cluster_domain,
         "image": cluster.image or spec.job.image,
         "imagePullPolicy": spec.job.image_pull_policy or "",
-        "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
+        "imagePullSecrets": encode(spec.job.image_pull_secrets),
         "workers": cluster.workers,
         "worker": _worker(spec),
         "master": _master(spec),
@@ -49,7 +49,7 @@ def cluster_values(
         "nodeSelector": cluster.node_selector,
         "tolerations": cluster.tolerations,
         "affinity": avoiding(cluster.affinity, avoided_nodes),
-        "priorityClassName": cluster.priority_class or "",
+        "priorityClassName": cluster.priority_class_name or "",
         "ownerReference": {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
@@ -81,5 +81,5 @@ def _master(spec: Spec) -> dict[str, Any]:
     return {
         "daemonMemory": MASTER_HEAP,
         "resources": resources(master.resources, cpu="100m", memory=MASTER_MEMORY),
-        "storage": {"size": master.storage_size, "storageClassName": master.storage_class or ""},
+        "storage": {"size": master.storage.size, "storageClassName": master.storage.storage_class_name or ""},
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from fencepost_operator.api import Spec, is_revision_of
+from fencepost_operator.api import SourceSpec, Spec, is_revision_of
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired.hashes import code_hash, config_map_hashes
 
@@ -38,7 +38,7 @@ def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
         "code": [job.entrypoint, list(job.args), job.code_config_map],
         "environment": encode([job.env, job.env_from]),
         "spark": _shaping(cluster.spark_conf),
-        "isolation": spec.source.properties.get(_ISOLATION, ""),
+        "isolation": spec.source.kafka.properties.get(_ISOLATION, ""),
         "sinks": encode(spec.sinks),
         "configMaps": config_map_hashes(spec, references),
     }
@@ -59,7 +59,7 @@ def finishing_spec(old: Spec, new: Spec) -> Spec:
         new.job,
         image=old.job.image,
         entrypoint=old.job.entrypoint,
-        code_config_map=old.job.code_config_map,
+        code_from=old.job.code_from,
         args=old.job.args,
         env=old.job.env,
         env_from=old.job.env_from,
@@ -67,8 +67,9 @@ def finishing_spec(old: Spec, new: Spec) -> Spec:
     sizes = {key: value for key, value in new.cluster.spark_conf.items() if not key.startswith(_SHAPING)}
     spark_conf = {**sizes, **_shaping(old.cluster.spark_conf)}
     cluster = replace(new.cluster, image=old.cluster.image, spark_conf=spark_conf)
-    properties = {key: value for key, value in new.source.properties.items() if key != _ISOLATION}
-    if _ISOLATION in old.source.properties:
-        properties[_ISOLATION] = old.source.properties[_ISOLATION]
-    source = replace(new.source, topics=old.source.topics, properties=properties)
-    return replace(new, job=job, cluster=cluster, source=source, sinks=old.sinks)
+    before, after = old.source.kafka, new.source.kafka
+    properties = {key: value for key, value in after.properties.items() if key != _ISOLATION}
+    if _ISOLATION in before.properties:
+        properties[_ISOLATION] = before.properties[_ISOLATION]
+    kafka = replace(after, topics=before.topics, properties=properties)
+    return replace(new, job=job, cluster=cluster, source=SourceSpec(kafka=kafka), sinks=old.sinks)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost_operator.api import CassandraConnection, CheckpointSpec, KafkaConnection, ObjectKey, Spec
+from fencepost_operator.api import CassandraConnection, CassandraSpec, KafkaConnection, ObjectKey, Spec
 
 
-def cassandra_connection(key: ObjectKey, checkpoint: CheckpointSpec) -> CassandraConnection:
+def cassandra_connection(key: ObjectKey, checkpoint: CassandraSpec) -> CassandraConnection:
     """Return the way to the fence row."""
     return CassandraConnection(
         namespace=key.namespace,
@@ -21,8 +21,8 @@ def cassandra_connection(key: ObjectKey, checkpoint: CheckpointSpec) -> Cassandr
         consistency=checkpoint.consistency,
         credentials_secret=checkpoint.credentials_secret,
         create_schema=checkpoint.create_schema,
-        replication_class=checkpoint.replication_class,
-        replication_factor=checkpoint.replication_factor,
+        replication_class=checkpoint.replication.class_,
+        replication_factor=checkpoint.replication.replication_factor,
     )
 
 
@@ -48,7 +48,7 @@ def sink_connections(key: ObjectKey, spec: Spec) -> dict[str, KafkaConnection]:
 
 def kafka_connection(key: ObjectKey, spec: Spec) -> KafkaConnection:
     """Return the way to the topics."""
-    source = spec.source
+    source = spec.source.kafka
     return KafkaConnection(
         namespace=key.namespace,
         bootstrap_servers=source.bootstrap_servers,

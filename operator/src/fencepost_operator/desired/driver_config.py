@@ -50,7 +50,7 @@ def driver_config(
     cut a failing batch down to the record that fails.  `code` names it in the fence row, and `finish_until` is where
     the run ends on its own, if it does.
     """
-    checkpoint = spec.checkpoint
+    checkpoint = spec.checkpoint.cassandra
     sinks = tuple(_sink(sink) for sink in spec.sinks)
     return DriverConfig(
         pipeline=names.fence_key(config.scope, key),
@@ -58,7 +58,7 @@ def driver_config(
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,
         code=code or code_text(spec, references),
-        source=_source(spec.source, spec.cluster),
+        source=_source(spec.source.kafka, spec.cluster),
         sinks=sinks,
         cassandra=checkpoint.endpoint,
         fence_keyspace=checkpoint.keyspace,
@@ -69,7 +69,7 @@ def driver_config(
         ),
         spark_conf=_spark_conf(spec),
         executors=spec.cluster.workers,
-        termination_grace=float(spec.job.termination_grace),
+        termination_grace=float(spec.job.termination_grace_period_seconds),
         stall_timeout=spec.restart.stall_timeout,
         start_timeout=spec.restart.start_timeout,
         owner=owner,
@@ -86,7 +86,7 @@ def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
         bootstrap_servers=source.bootstrap_servers,
         topics=source.topics,
         starting_offsets=StartingOffsets(
-            position=source.starting_position, partitions=dict(source.starting_partitions)
+            position=source.starting_offsets.position, partitions=dict(source.starting_offsets.partitions)
         ),
         max_records_per_batch=most,
         min_records_per_batch=min(least, most),

@@ -1,7 +1,7 @@
 """Fingerprints of what is desired: a run is replaced when its own changes, a cluster when its own does.
 
-What can change under a live driver (workers, suspend, restart, the bounds of batches; `api.effects` has every field)
-counts for neither, nor does a field at its default: an operator with new fields restarts nothing.
+A field counts for what its `Effect` says. What can change under a live driver (workers, suspend, restart, the bounds of
+batches) counts for neither, nor does a field at its default: an operator with new fields restarts nothing.
 
 A hash is `v1:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
 The version is for the first release that hashes in another way: runs with another version are replaced.
@@ -12,19 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost_operator.api import CheckpointSpec, PoisonAction, Spec
-from fencepost_operator.api.codec import encode
+from fencepost_operator.api import CassandraSpec, PoisonAction, Spec
+from fencepost_operator.api.effects import Effect, settings
 
 VERSION: Final = "v1"
-_UNCOUNTED: Final = frozenset({"create_schema", "replication_class", "replication_factor"})
-"""Of the checkpoint: how a schema is created."""
-BOUNDS: Final = frozenset(
-    {"max_records_per_batch", "min_records_per_batch", "max_bytes_per_batch", "target_batch_duration"}
-)
-"""Of the source: how large batches are. The next run gets them, whatever starts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +34,15 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
 
     `chart` is the digest of the Spark cluster's chart, '' where it is not known.
     """
-    cluster = digest(_cluster_inputs(spec, references))
-    run = digest({"cluster": cluster, **_run_inputs(spec, references)})
+    found = list(settings(spec))
+    of_cluster = {each.path: each.value for each in found if each.effect is Effect.NEW_CLUSTER}
+    of_run = {each.path: each.value for each in found if each.effect.starts_a_run}
+    if spec.cluster.image:
+        del of_cluster["job.image"]  # the driver's alone
+    if spec.on_poison.action is PoisonAction.STOP:
+        of_run.pop("onPoison.retention", None)  # a run's configuration has it only where dead letters are written
+    cluster = digest({**of_cluster, "references": {name: references.get(name) for name in executor_references(spec)}})
+    run = digest({**of_run, "references": {name: references.get(name) for name in referenced(spec)}})
     return Fingerprints(cluster=hash_of(cluster, chart), run=hash_of(run, chart))
 
 
@@ -66,19 +67,11 @@ def code_hash(spec: Spec, references: Mapping[str, str | None]) -> str:
 
 
 def bounds_hash(spec: Spec) -> str:
-    """Return the digest of the bounds of batches and of onPoison.failures, '' where all are at their default.
+    """Return the digest of what only the next run gets, as the bounds of batches, '' where all are at their default.
 
     They start no run, but another run may succeed with others where one failed.
     """
-    source, poison = spec.source, spec.on_poison
-    bounds = {
-        field.name: encode(value)
-        for field in fields(source)
-        if field.name in BOUNDS and (value := getattr(source, field.name)) != default_of(field)
-    }
-    usual = {field.name: default_of(field) for field in fields(poison)}["failures"]
-    failures = {"failures": poison.failures} if poison.failures != usual else {}
-    found = {**bounds, **failures}
+    found = {each.path: each.value for each in settings(spec) if each.effect is Effect.NEXT_RUN}
     return digest(found) if found else ""
 
 
@@ -100,12 +93,12 @@ def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[
 
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
-    optional = (spec.source.properties_secret, *(sink.options_secret for sink in spec.sinks))
-    secrets = (*checkpoint_secrets(spec.checkpoint), *(f"Secret/{name}" for name in optional if name))
+    optional = (spec.source.kafka.properties_secret, *(sink.options_secret for sink in spec.sinks))
+    secrets = (*checkpoint_secrets(spec.checkpoint.cassandra), *(f"Secret/{name}" for name in optional if name))
     return tuple(sorted({*executor_references(spec), *secrets}))
 
 
-def checkpoint_secrets(checkpoint: CheckpointSpec) -> tuple[str, ...]:
+def checkpoint_secrets(checkpoint: CassandraSpec) -> tuple[str, ...]:
     """Return the Secrets without which Cassandra cannot be reached, as 'Secret/name'."""
     names = (checkpoint.credentials_secret, checkpoint.tls.secret_name if checkpoint.tls else None)
     return tuple(f"Secret/{name}" for name in names if name)
@@ -128,47 +121,3 @@ def _env_references(spec: Spec) -> tuple[tuple[str, bool], ...]:
             if reference := (variable.get("valueFrom") or {}).get(field):
                 found.append((f"{kind}/{reference['name']}", bool(reference.get("optional"))))
     return tuple(found)
-
-
-def _cluster_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, Any]:
-    job = spec.job
-    return {
-        "cluster": _set_in(spec.cluster, but=frozenset({"workers"})),
-        "image": spec.cluster.image or job.image,
-        "pull": [job.image_pull_policy, list(job.image_pull_secrets)],
-        "environment": encode([job.env, job.env_from]),
-        "references": {name: references.get(name) for name in executor_references(spec)},
-        "code": job.code_config_map,
-    }
-
-
-def _run_inputs(spec: Spec, references: Mapping[str, str | None]) -> dict[str, Any]:
-    poison = spec.on_poison
-    usual = {field.name: default_of(field) for field in fields(spec)}["batch_interval"]
-    interval = {"batchInterval": spec.batch_interval} if spec.batch_interval != usual else {}
-    # A run's configuration has dead letters only where it writes some.
-    dead_letters = {"deadLetters": poison.retention} if poison.action is PoisonAction.DEAD_LETTER else {}
-    return {
-        "job": _set_in(spec.job),
-        "source": _set_in(spec.source, but=BOUNDS),
-        "sinks": _set_in(spec.sinks),
-        "checkpoint": _set_in(spec.checkpoint, but=_UNCOUNTED),
-        "references": {name: references.get(name) for name in referenced(spec)},
-        **interval,
-        **dead_letters,
-    }
-
-
-def _set_in(value: object, *, but: frozenset[str] = frozenset()) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of a value by the names of its fields, without those at their default, at any depth."""
-    if is_dataclass(value) and not isinstance(value, type):
-        found = {field: getattr(value, field.name) for field in fields(value) if field.name not in but}
-        return {field.name: _set_in(part) for field, part in found.items() if part != default_of(field)}
-    if isinstance(value, tuple | list):
-        return [_set_in(part) for part in value]
-    return encode(value)
-
-
-def default_of(field: Field[Any]) -> object:
-    """Return a field's default; MISSING, which equals no value, where it has none."""
-    return field.default_factory() if field.default_factory is not MISSING else field.default

@@ -80,17 +80,17 @@ def run_job(
 def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collection[str]) -> dict[str, Any]:
     cluster = spec.cluster
     optional = {
-        "imagePullSecrets": [{"name": name} for name in spec.job.image_pull_secrets],
+        "imagePullSecrets": encode(spec.job.image_pull_secrets),
         "nodeSelector": encode(cluster.node_selector),
         "affinity": avoiding(encode(cluster.affinity), avoided_nodes),
-        "priorityClassName": cluster.priority_class,
+        "priorityClassName": cluster.priority_class_name,
         "serviceAccountName": cluster.service_account_name,
     }
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": spec.job.termination_grace,
+        "terminationGracePeriodSeconds": spec.job.termination_grace_period_seconds,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,
@@ -141,7 +141,7 @@ def _environment(spec: Spec, *, auth_secret: str) -> list[dict[str, Any]]:
         {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         _from_secret(Variable.SPARK_AUTH_SECRET, auth_secret, "secret"),
     ]
-    if account := spec.checkpoint.credentials_secret:
+    if account := spec.checkpoint.cassandra.credentials_secret:
         variables += [
             _from_secret(Variable.CASSANDRA_USERNAME, account, "username"),
             _from_secret(Variable.CASSANDRA_PASSWORD, account, "password"),
@@ -160,9 +160,9 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
     ]
     if spec.job.code_config_map:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
-    if spec.source.properties_secret:
+    if spec.source.kafka.properties_secret:
         mounts.append({"name": "kafka", "mountPath": KAFKA_PROPERTIES_DIR, "readOnly": True})
-    if spec.checkpoint.tls:
+    if spec.checkpoint.cassandra.tls:
         mounts.append({"name": "cassandra-tls", "mountPath": CASSANDRA_TLS_DIR, "readOnly": True})
     mounts += [
         {"name": volume, "mountPath": f"{SINK_OPTIONS_DIR}/{sink.name}", "readOnly": True}
@@ -178,9 +178,9 @@ def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
     ]
     if spec.job.code_config_map:
         volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
-    if spec.source.properties_secret:
-        volumes.append({"name": "kafka", "secret": {"secretName": spec.source.properties_secret}})
-    if tls := spec.checkpoint.tls:
+    if spec.source.kafka.properties_secret:
+        volumes.append({"name": "kafka", "secret": {"secretName": spec.source.kafka.properties_secret}})
+    if tls := spec.checkpoint.cassandra.tls:
         volumes.append({"name": "cassandra-tls", "secret": {"secretName": tls.secret_name}})
     volumes += [
         {"name": volume, "secret": {"secretName": sink.options_secret}} for volume, sink in _sinks_with_secrets(spec)

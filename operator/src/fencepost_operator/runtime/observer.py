@@ -178,7 +178,10 @@ class Observer:
             return fence
         if fence.value is None:
             return Known(None)
-        connection, name = cassandra_connection(pipeline.key, pipeline.spec.checkpoint), self._row_of(pipeline)
+        connection, name = (
+            cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra),
+            self._row_of(pipeline),
+        )
         committed_ms = commit_ms(fence.value.committed_at)
         return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
 
@@ -217,12 +220,17 @@ class Observer:
             return None
         keyspaces = tuple(
             dict.fromkeys(
-                (spec.checkpoint.keyspace, *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra))
+                (
+                    spec.checkpoint.cassandra.keyspace,
+                    *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra),
+                )
             )
         )
         sinks = sink_connections(pipeline.key, spec)
         cassandra, topics, of_sinks = await asyncio.gather(
-            self._see(self.ports.fences.settings(cassandra_connection(pipeline.key, spec.checkpoint), keyspaces)),
+            self._see(
+                self.ports.fences.settings(cassandra_connection(pipeline.key, spec.checkpoint.cassandra), keyspaces)
+            ),
             self._see(self.ports.offsets.settings(kafka_connection(pipeline.key, spec))),
             asyncio.gather(*(self._see(self.ports.offsets.settings(connection)) for connection in sinks.values())),
         )
@@ -233,7 +241,7 @@ class Observer:
             return Known(None)
         if isinstance(fence, Unknown):
             return fence  # a Cassandra that does not answer is not waited for twice
-        connection = cassandra_connection(pipeline.key, pipeline.spec.checkpoint)
+        connection = cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra)
         return await self._see(self.ports.fences.snapshots(connection, self._row_of(pipeline)))
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool]:

@@ -58,7 +58,7 @@ class RewindObserver:
     async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None]:
         if wanted is None:
             return Known(None)
-        connection = cassandra_connection(pipeline.key, spec.checkpoint)
+        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
         return await self.see(self.ports.fences.find_snapshot(connection, self._row(pipeline), wanted))
 
     async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None]:
@@ -69,7 +69,7 @@ class RewindObserver:
         status, done = rewind.status, rewind.status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
             return Known(None)
-        connection = cassandra_connection(pipeline.key, spec.checkpoint)
+        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
         return await self.see(
             self.ports.fences.first_commit(
                 connection, self._row(pipeline), epoch=status.epoch, version=status.version, since=done.finished_at

@@ -17,12 +17,17 @@ from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.api import ObjectKey, Pipeline, Spec
 from fencepost_operator.api.spec import (
     SMALLEST_WORKER,
+    CassandraSpec,
     CheckpointSpec,
     ClusterSpec,
+    CodeFromSpec,
     JobSpec,
     KafkaSpec,
     MasterSpec,
+    ObjectReference,
     SinkSpec,
+    SourceSpec,
+    StorageSpec,
     WorkerSpec,
 )
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -78,9 +83,9 @@ def _values(spec: Spec) -> dict[str, Any]:
 def _least() -> Spec:
     return Spec(
         job=JobSpec(image="sample", entrypoint="sample:sample"),
-        source=KafkaSpec(bootstrap_servers="sample", topics=("sample",)),
+        source=SourceSpec(kafka=KafkaSpec(bootstrap_servers="sample", topics=("sample",))),
         sinks=(SinkSpec(name="sample"),),
-        checkpoint=CheckpointSpec(contact_points=("sample",)),
+        checkpoint=CheckpointSpec(cassandra=CassandraSpec(contact_points=("sample",))),
         cluster=ClusterSpec(worker=WorkerSpec(memory=SMALLEST_WORKER)),
     )
 
@@ -96,23 +101,23 @@ def _most() -> Spec:
             image="sample",
             entrypoint="sample:sample",
             image_pull_policy="Always",
-            image_pull_secrets=("sample",),
-            code_config_map="sample",
+            image_pull_secrets=(ObjectReference(name="sample"),),
+            code_from=CodeFromSpec(config_map_name="sample"),
             env=({"name": "SAMPLE", "value": "sample"},),
             env_from=({"secretRef": {"name": "sample"}},),
         ),
-        source=KafkaSpec(bootstrap_servers="sample", topics=("sample",)),
+        source=SourceSpec(kafka=KafkaSpec(bootstrap_servers="sample", topics=("sample",))),
         sinks=(SinkSpec(name="sample"),),
-        checkpoint=CheckpointSpec(contact_points=("sample",)),
+        checkpoint=CheckpointSpec(cassandra=CassandraSpec(contact_points=("sample",))),
         cluster=ClusterSpec(
             workers=2,
             worker=WorkerSpec(cores=2, memory=SMALLEST_WORKER, resources=plain),
-            master=MasterSpec(resources=plain, storage_size="1Gi", storage_class="sample"),
+            master=MasterSpec(resources=plain, storage=StorageSpec(size="1Gi", storage_class_name="sample")),
             image="other",
             spark_conf={"spark.sample": "sample"},
             node_selector={"sample": "sample"},
             tolerations=({"key": "sample", "operator": "Exists"},),
             affinity={"nodeAffinity": {}},
-            priority_class="sample",
+            priority_class_name="sample",
         ),
     )

@@ -63,7 +63,7 @@ def unanswered(spec: Spec, row: FenceRow, source: Watermarks) -> tuple[str, ...]
         key
         for key, offset in sorted(row.offsets.items())
         if key not in source.ends
-        and split_offset_key(key)[0] in spec.source.topics
+        and split_offset_key(key)[0] in spec.source.kafka.topics
         and (key not in row.log_ends or row.log_ends[key] > offset)
     )
 
@@ -97,6 +97,7 @@ def _position(spec: Spec, row: FenceRow, topics: frozenset[str], key: str, sourc
         return row.offsets[key]
     if split_offset_key(key)[0] in topics:
         return source.starts.get(key, 0)
-    if key in spec.source.starting_partitions:
-        return spec.source.starting_partitions[key]
-    return source.ends[key] if spec.source.starting_position == "latest" else source.starts.get(key, 0)
+    starting = spec.source.kafka.starting_offsets
+    if key in starting.partitions:
+        return starting.partitions[key]
+    return source.ends[key] if starting.position == "latest" else source.starts.get(key, 0)

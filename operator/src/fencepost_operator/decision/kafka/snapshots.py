@@ -46,8 +46,8 @@ def needs_list(pipeline: Pipeline, now: datetime) -> bool:
     known, rules = pipeline.status.snapshots, pipeline.spec.snapshots
     if known is None or known.pending is not None:
         return True
-    is_old = known.oldest_at is not None and now - known.oldest_at > timedelta(seconds=rules.keep_age)
-    return known.count > 1 and (known.count > rules.keep_count or is_old)
+    is_old = known.oldest_at is not None and now - known.oldest_at > timedelta(seconds=rules.keep.age)
+    return known.count > 1 and (known.count > rules.keep.count or is_old)
 
 
 def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> SnapshotsStatus | None:
@@ -144,11 +144,11 @@ def _expired(context: Context, rules: SnapshotsSpec) -> DropSnapshots | None:
     """Return the deletion of what is over the count or the age, the oldest first; never of the newest one."""
     observed = context.observation.snapshots
     found = observed.value if isinstance(observed, Known) else None
-    oldest = context.now - timedelta(seconds=rules.keep_age)
+    oldest = context.now - timedelta(seconds=rules.keep.age)
     over = [
         snapshot
         for place, snapshot in enumerate(found or ())
-        if place > 0 and (place >= rules.keep_count or snapshot.at < oldest)
+        if place > 0 and (place >= rules.keep.count or snapshot.at < oldest)
     ]
     return DropSnapshots(ids=tuple(str(snapshot.id) for snapshot in over[-DROPPED_AT_ONCE:])) if over else None
 

@@ -78,7 +78,7 @@ def _closed(
 ) -> ThroughputStatus:
     """Return the figures of the window that ends now, and begin the next one."""
     rate = records / elapsed
-    waiting = rate * KEPT_UP * max(spec.batch_interval, spec.source.target_batch_duration)
+    waiting = rate * KEPT_UP * max(spec.batch_interval, spec.source.kafka.target_batch_duration)
     full = min(lag, before.lag) > (row.records or 0)
     grows = lag > before.lag and lag > waiting and full
     return ThroughputStatus(

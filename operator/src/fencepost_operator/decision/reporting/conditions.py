@@ -121,7 +121,7 @@ def unreadable_snapshots(context: Context) -> str:
         return _reported_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):
         return ""
-    table = f"{spec.checkpoint.keyspace}.snapshots"
+    table = f"{spec.checkpoint.cassandra.keyspace}.snapshots"
     return with_remedy(
         f"Table {table} cannot be read: {detail(seen.message)}; no further snapshot is taken, and none is deleted",
         f"GRANT SELECT, MODIFY ON {table} TO the account of the pipeline's Secret",

@@ -313,7 +313,7 @@ def run_is_streaming(context: RunContext) -> Outcome | None:
     run = context.active_run
     if run is None:
         return None
-    lag, batch = context.status.lag or 0, context.spec.source.max_records_per_batch
+    lag, batch = context.status.lag or 0, context.spec.source.kafka.max_records_per_batch
     was_behind = context.pipeline.status.state is State.CATCHING_UP
     # Batches that memory or time keeps small have a backlog long before it is worth two of the largest.
     behind = (

@@ -234,7 +234,7 @@ def _writes_the_same(context: RunContext, batch: FinishingStatus, old: _OldCode 
         return context.row.code == code_text(context.spec, now)  # of an older release: all that is known of it
     topics = {split_offset_key(key)[0] for key in batch.until}
     same = output_shape(old.written, old.revision.config_maps) == output_shape(context.spec, now)
-    return same and topics <= set(context.spec.source.topics)
+    return same and topics <= set(context.spec.source.kafka.topics)
 
 
 def _why_not(context: RunContext, batch: FinishingStatus, old: _OldCode) -> str:
