@@ -18,7 +18,8 @@ from cassandra.cluster import Session
 
 from brokers.checker import Seen, forgotten, violations
 from brokers.drivers import Drivers
-from brokers.faults import Replicas, schedule
+from brokers.faults import schedule
+from brokers.leaders import Replicas
 from brokers.producer import PARTITIONS, Load
 from campaign.log import read_log
 from flights.history import commits

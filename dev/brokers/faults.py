@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaException
-
+from brokers.leaders import Replicas
 from harness.faults.schedule import Draw, Pace, Schedule
 from harness.waiting import eventually
-from integration.kafka.brokers import Broker, Cluster
+from integration.kafka.brokers import Broker
 
 SECONDS: Final = (1.0, 12.0)
 """How long one fault lasts; the controller fences a broker after three."""
@@ -22,47 +20,6 @@ OF_A_LEADER: Final = 0.7
 """Part of the faults whose broker leads the partition that was drawn."""
 ALONE_WITHIN: Final = 120.0
 """Seconds until a leader without followers is alone in the ISR, on busy CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads a partition, None without a leader, and the nodes that are in sync."""
-
-    node: int | None
-    in_sync: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """The replicas of one topic's partitions."""
-
-    cluster: Cluster
-    topic: str
-
-    def leaders(self) -> dict[int, Leader]:
-        """Return each partition's leader, as the brokers that answer know it."""
-        while True:
-            try:
-                partitions = self.cluster.admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions
-            except KafkaException:
-                continue
-            return {
-                number: Leader(found.leader if found.leader > 0 else None, tuple(sorted(found.isrs)))
-                for number, found in partitions.items()
-            }
-
-    def broker(self, node: int) -> Broker:
-        """Return a node's broker."""
-        return self.cluster.brokers[node - 1]
-
-    def settle(self) -> None:
-        """Wait until every partition has all its replicas in sync."""
-        nodes = tuple(broker.node for broker in self.cluster.brokers)
-        eventually(
-            "all replicas are in sync",
-            lambda: all(found.node and found.in_sync == nodes for found in self.leaders().values()),
-            seconds=300,
-        )
 
 
 def schedule(

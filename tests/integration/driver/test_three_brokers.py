@@ -11,7 +11,8 @@ import pytest
 from brokers.campaign import USERS, caught_up, seen
 from brokers.checker import violations
 from brokers.drivers import Drivers
-from brokers.faults import UNDONE, Replicas
+from brokers.faults import UNDONE
+from brokers.leaders import Replicas
 from brokers.producer import Load
 from campaign.log import read_log
 from fencepost.contract import ExitCode
@@ -71,6 +72,19 @@ def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline:
     assert violations(seen(one, load, drivers, cluster, keeps=False)) == []
 
 
+def test_a_broker_that_is_cut_off_from_the_controller_is_not_asked_who_leads(cluster: Cluster) -> None:
+    """It names itself, and a client asks the broker that it asked last: each of the three is that one once."""
+    cluster.create("elections", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    replicas = Replicas(cluster, "elections")
+    begin, end = UNDONE["deaf"]
+    for number, broker in enumerate(cluster.brokers):
+        replicas.settle()
+        assert replicas.leaders()[number].node == broker.node
+        begin(broker)
+        await_other_leader(replicas, broker.node, number)
+        end(broker)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("fault", sorted(UNDONE))
@@ -95,5 +109,5 @@ def test_a_leader_that_fails_under_load_loses_and_doubles_nothing(fault: str, pi
     assert violations(seen(one, load, drivers, cluster, keeps=True)) == []
 
 
-def await_other_leader(replicas: Replicas, node: int) -> None:
-    eventually("another leader", lambda: replicas.leaders()[0].node not in {None, node}, seconds=120)
+def await_other_leader(replicas: Replicas, node: int, number: int = 0) -> None:
+    eventually("another leader", lambda: replicas.leaders()[number].node not in {None, node}, seconds=120)

@@ -147,6 +147,11 @@ class Broker:
         subprocess.run(self._dropping("--delete", to), check=True, capture_output=True)
         self.cuts.remove(to)
 
+    @property
+    def reaches_controller(self) -> bool:
+        """Whether no `cut` keeps it from the controller; it may be down all the same."""
+        return not {None, self.controller[1]} & set(self.cuts)
+
     def _dropping(self, change: str, to: int | None) -> list[str]:
         port = [] if to is None else ["-p", "tcp", "--dport", str(to)]
         return ["iptables", "-w", change, "OUTPUT", *port, "-m", "owner", "--uid-owner", str(self.user), "-j", "DROP"]
