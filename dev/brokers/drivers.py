@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,8 @@ ACCEPTED_AFTER: Final = (0.0, 10.0)
 """Seconds that a user takes to accept a loss: another leader may be elected meanwhile."""
 LIVES: Final = (20.0, 240.0)
 """Seconds after which a run is killed, if it has not ended."""
+KILLED: Final = 128 + signal.SIGKILL
+"""Exit code of a container that was killed; another one means that the run ended just before."""
 
 
 @dataclass(slots=True)
@@ -52,8 +55,9 @@ class Drivers:
             if left <= 0 and not self.calm.is_set():
                 self.report("kill of the driver")
                 run.kill()
-                self.ends["killed"] += 1
-                return
+                if run.process.returncode == KILLED:
+                    self.ends["killed"] += 1
+                    return
         self._judge(run)
 
     def _judge(self, run: Run) -> None:

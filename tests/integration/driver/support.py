@@ -11,6 +11,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -140,7 +141,9 @@ class Run:
         subprocess.run([self.docker, "unpause", self.container], check=True, capture_output=True)
 
     def kill(self) -> None:
-        self.signal(signal.SIGKILL)
+        """Kill it, unless it ends meanwhile."""
+        with suppress(subprocess.CalledProcessError):  # no container of this name runs any more
+            self.signal(signal.SIGKILL)
         self.process.wait(60)
 
     def stop(self) -> None:
