@@ -78,8 +78,7 @@ async def test_a_record_that_never_fits_stalls_with_the_sizes_until_a_user_asks_
     assert len(stage.world.created_jobs) == runs
 
     fits = MOST
-    stage.world.objects[stage.key]["metadata"]["annotations"] = {RETRY_ANNOTATION: "now"}
-    stage.world.touch(stage.key)
+    stage.annotate(RETRY_ANNOTATION, "now")
     await stage.running()
 
 

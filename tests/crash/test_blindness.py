@@ -79,10 +79,10 @@ async def test_ready_is_not_true_on_facts_that_are_too_old_and_a_page_is_sent(si
 async def test_blindness_fences_no_run_however_long_it_lasts() -> None:
     stage, gate = await running()
     gate.unseen, gate.error, _ = SIDES["Kafka silent"]
-    version = stage.world.table.rows[ROW].version
+    version = stage.row.version
     await stage.run(3 * NOT_READY_FOR.total_seconds())
-    assert stage.world.table.rows[ROW].epoch == 1
-    assert stage.world.table.rows[ROW].version > version
+    assert stage.epoch == 1
+    assert stage.row.version > version
     gate.unseen = frozenset()
     await stage.run(10)
     assert (ready(stage).status, stage.pipeline.status.unobserved_since) == ("True", None)
@@ -115,14 +115,14 @@ async def test_a_driver_that_hangs_on_an_idle_topic_is_replaced_where_only_it_ma
     failure = present(stage.pipeline.status.failure)
     assert (failure.reason, "sign of life" in failure.message) == (Reason.UNRESPONSIVE, True)
     await stage.running()
-    assert stage.world.table.rows[ROW].epoch == 2
+    assert stage.epoch == 2
 
 
 async def test_an_idle_driver_that_gives_signs_of_life_is_not_replaced() -> None:
     stage, _ = await driver_only()
-    version = stage.world.table.rows[ROW].version
+    version = stage.row.version
     await stage.run(600)
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     assert (row.epoch, row.version, stage.ready()) == (1, version, Reason.STREAMING)
 
 
@@ -132,7 +132,7 @@ async def test_signs_of_another_epoch_prove_nothing() -> None:
     for _ in range(9):
         await stage.run(10)
         stage.world.table.report_progress(ROW, epoch=0, version=1, done=0)
-    assert stage.world.table.rows[ROW].epoch == 2
+    assert stage.epoch == 2
 
 
 @pytest.mark.parametrize("error", [Denied("no SELECT", remedy="x"), Unreachable("no answer", remedy="x")])
@@ -144,4 +144,4 @@ async def test_a_driver_whose_signs_cannot_be_read_is_not_replaced(error: Except
     await stage.run(300)
     assert (ready(stage).status, ready(stage).reason) == ("False", Reason.PROGRESS_UNREADABLE)
     assert [page.reason for page in stage.pipeline.status.pages] == [Reason.UNOBSERVED]
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1

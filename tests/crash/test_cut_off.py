@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from crash.test_blindness import Cut
-from fakes.manifests import KEY, body
-from fakes.stage import ROW, Stage
+from fakes.manifests import body
+from fakes.stage import Stage
 from fakes.world import World
 from fencepost.contract import ExitCode, Reason
 from fencepost_operator.api import RETRY_ANNOTATION
@@ -52,14 +52,14 @@ async def fail(
         meanwhile(False)
         await stage.run(3)
         driver.end(stage.world.now, ExitCode.DEPENDENCY_DOWN, "no answer for 60 s", reason=reason)
-        epoch = stage.world.table.rows[ROW].epoch
+        epoch = stage.epoch
         await stage.until(lambda epoch=epoch: is_stalled(stage) or _has_claimed(stage, after=epoch), seconds=400)  # type: ignore[misc]
         if is_stalled(stage):
             return
 
 
 def _has_claimed(stage: Stage, *, after: int) -> bool:
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     if row.epoch > after and row.driver is not None:
         stage.world.newest_pod().driver.hangs = True  # before its first commit
         return True
@@ -74,8 +74,7 @@ async def test_runs_without_answers_that_the_operator_gets_end_at_the_limit(reas
     assert (is_stalled(stage), failure.count, failure.reason) == (True, ATTEMPTS, Reason.DRIVER_CUT_OFF)
     message = stage.pipeline.status.message
     assert all(word in message for word in (reason, "no answer for 60 s", "NetworkPolicies", "listeners", "leader"))
-    stage.world.objects[KEY]["metadata"].setdefault("annotations", {})[RETRY_ANNOTATION] = "1"
-    stage.world.touch(KEY)
+    stage.annotate(RETRY_ANNOTATION, "1")
     await stage.running()
 
 

@@ -19,20 +19,9 @@ QUICK = replace(POLICY, abandon_timeout=120.0)
 
 
 async def running(**spec: Any) -> Stage:
-    stage = Stage(config=QUICK)
-    stage.world.apply(body(**spec))
-    await stage.running()
+    stage = await Stage.streaming(Stage(config=QUICK), **spec)
     await stage.run(10)
     return stage
-
-
-def annotate(stage: Stage, name: str, value: str) -> None:
-    stage.world.objects[KEY]["metadata"].setdefault("annotations", {})[name] = value
-    stage.world.touch(KEY)
-
-
-def gone(stage: Stage) -> bool:
-    return KEY not in stage.world.objects
 
 
 @pytest.mark.parametrize("why", ["deletionPolicy is Delete", "the driver is not proven dead"])
@@ -45,17 +34,17 @@ async def test_a_deletion_waits_for_its_cassandra_until_a_user_gives_up_the_chec
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
     await stage.run(QUICK.abandon_timeout + 60)
-    assert not gone(stage), "no user said that Cassandra is gone for good"
+    assert not stage.is_gone(), "no user said that Cassandra is gone for good"
     message = stage.pipeline.status.message
     assert why in message
     assert (
         f"kubectl annotate streamingpipeline orders --namespace shop --overwrite {ABANDON_ANNOTATION}=true" in message
     )
-    before = stage.world.table.rows[ROW]
-    annotate(stage, ABANDON_ANNOTATION, "true")
-    await stage.until(lambda: gone(stage), seconds=30)
+    before = stage.row
+    stage.annotate(ABANDON_ANNOTATION, "true")
+    await stage.until(stage.is_gone, seconds=30)
     assert "given up" in stage.world.events[-1][1]
-    assert stage.world.table.rows[ROW] == before
+    assert stage.row == before
     assert not stage.world.releases
 
 
@@ -65,17 +54,16 @@ async def test_a_namespace_that_is_deleted_with_its_cassandra_is_not_waited_for_
     stage.world.ending_namespaces.add(KEY.namespace)
     stage.world.delete(KEY)
     await stage.run(QUICK.abandon_timeout - 20)
-    assert not gone(stage), "Cassandra may only end a little later than its clients would like"
+    assert not stage.is_gone(), "Cassandra may only end a little later than its clients would like"
     assert "the operator does so after 120 s" in stage.pipeline.status.message
-    await stage.until(lambda: gone(stage), seconds=120)
+    await stage.until(stage.is_gone, seconds=120)
 
 
 async def test_a_namespace_whose_cassandra_answers_is_cleaned_up_whole() -> None:
     stage = await running(deletionPolicy="Delete")
     stage.world.ending_namespaces.add(KEY.namespace)
-    stage.world.delete(KEY)
-    await stage.until(lambda: gone(stage), seconds=120)
-    assert stage.world.table.rows[ROW].is_released
+    await stage.deleted(seconds=120)
+    assert stage.row.is_released
 
 
 BAD_PROPERTY = {"bootstrapServers": "kafka:9092", "topics": ["orders"], "properties": {"bogus.setting": "1"}}
@@ -94,7 +82,7 @@ def heard(stage: Stage) -> list[bool]:
 
 
 def is_released(stage: Stage) -> bool:
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     return not row.offsets and row.driver is None
 
 
@@ -103,8 +91,7 @@ async def test_a_deletion_with_an_invalid_spec_releases_the_row_as_the_policy_sa
     stage = await with_an_invalid_spec()
     if not kept:
         stage.world.revisions.clear()
-    stage.world.delete(KEY)
-    await stage.until(lambda: gone(stage), seconds=60)
+    await stage.deleted(seconds=60)
     assert is_released(stage), "deletionPolicy is Delete"
     assert "Retain" not in stage.world.events[-1][1]
 
@@ -114,15 +101,14 @@ async def test_a_deletion_with_an_invalid_spec_fences_a_driver_that_may_live(kep
     stage = await with_an_invalid_spec()
     if not kept:
         stage.world.revisions.clear()
-    epoch = stage.world.table.rows[ROW].epoch
+    epoch = stage.epoch
     stage.world.nodes["node-1"].reachable = False
-    stage.world.delete(KEY)
-    await stage.until(lambda: gone(stage), seconds=600)
-    row = stage.world.table.rows[ROW]
+    await stage.deleted(seconds=600)
+    row = stage.row
     assert row.epoch > epoch
     stage.world.nodes["node-1"].reachable = True
     stage.world.advance(30)
-    assert stage.world.table.rows[ROW] == row, "the driver commits nothing any more"
+    assert stage.row == row, "the driver commits nothing any more"
 
 
 async def test_a_deletion_whose_checkpoint_is_not_known_waits_and_pages_until_the_spec_says_where_it_is() -> None:
@@ -132,12 +118,12 @@ async def test_a_deletion_whose_checkpoint_is_not_known_waits_and_pages_until_th
     stage.world.revisions.clear()
     stage.world.delete(KEY)
     await stage.run(QUICK.page_not_ready_after + 60)
-    assert not gone(stage)
+    assert not stage.is_gone()
     assert stage.ready() == "InvalidSpec"
     assert f"{ABANDON_ANNOTATION}=true" in stage.pipeline.status.message
     assert heard(stage) == [False]
     stage.world.change(KEY, checkpoint=body()["spec"]["checkpoint"])
-    await stage.until(lambda: gone(stage), seconds=60)
+    await stage.until(stage.is_gone, seconds=60)
     assert is_released(stage)
     assert heard(stage) == [False, True]
 
@@ -150,9 +136,9 @@ async def test_a_row_that_is_not_where_an_invalid_spec_says_is_waited_for() -> N
     row = stage.world.table.rows.pop(ROW)
     stage.world.delete(KEY)
     await stage.run(60)
-    assert not gone(stage), "the driver may commit in another Cassandra"
+    assert not stage.is_gone(), "the driver may commit in another Cassandra"
     stage.world.table.rows[ROW] = row
-    await stage.until(lambda: gone(stage), seconds=60)
+    await stage.until(stage.is_gone, seconds=60)
     assert is_released(stage)
 
 
@@ -166,7 +152,7 @@ async def test_a_deletion_that_does_not_finish_pages_once_and_says_when_it_is_ov
     await stage.run(120)
     assert heard(stage) == [False]
     stage.world.cassandra_down = False
-    await stage.until(lambda: gone(stage), seconds=60)
+    await stage.until(stage.is_gone, seconds=60)
     assert heard(stage) == [False, True]
 
 
@@ -178,14 +164,14 @@ async def test_a_checkpoint_that_was_given_up_is_adopted_by_the_next_pipeline_of
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
-    annotate(stage, ABANDON_ANNOTATION, "true")
-    await stage.until(lambda: gone(stage), seconds=180)
+    stage.annotate(ABANDON_ANNOTATION, "true")
+    await stage.until(stage.is_gone, seconds=180)
     stage.world.cassandra_down = zombie.frozen = False
     stage.world.apply(body(uid="uid-2"))
     await stage.running()
     await stage.run(20)
     assert zombie.exit_code == ExitCode.FENCED
-    assert stage.world.table.rows[ROW].epoch == 2
+    assert stage.epoch == 2
 
 
 async def test_a_finalizer_removed_by_hand_leaves_nothing_once_the_operator_looks() -> None:
@@ -200,12 +186,12 @@ async def test_a_finalizer_removed_by_hand_leaves_nothing_once_the_operator_look
 async def test_after_a_forced_deletion_the_next_pipeline_continues_at_the_last_commit() -> None:
     """No operator looked in between: the new object finds the release of the old one, and the row that it left."""
     stage = await running()
-    committed = stage.world.table.rows[ROW]
+    committed = stage.row
     stage.world.forget(KEY)
     stage.world.apply(body(uid="uid-2"))
     await stage.running()
     await stage.run(20)
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     assert (row.epoch, row.owner) == (2, "cluster-1/uid-2")
     assert set(stage.world.sets[KEY]) == {2}, "seed 597 of the simulation: a driver may still live on the first cluster"
     assert sum(row.offsets.values()) > sum(committed.offsets.values())
@@ -222,18 +208,17 @@ def another_cluster(first: Stage) -> Stage:
 
 async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_does_not_take_it_back() -> None:
     first = await running()
-    first.world.change(KEY, suspend=True)
-    await first.until(lambda: first.ready() == "Suspended")
-    left = first.world.table.rows[ROW]
+    await first.suspended()
+    left = first.row
     second = another_cluster(first)
     await second.until(lambda: second.ready() == "FenceOwnedElsewhere")
-    assert second.world.table.rows[ROW] == left, "the second cluster only looks"
+    assert second.row == left, "the second cluster only looks"
     needed = f"{ADOPT_ANNOTATION}=cluster-1@{left.epoch}"
     assert needed in second.pipeline.status.message
-    annotate(second, ADOPT_ANNOTATION, f"cluster-1@{left.epoch}")
+    second.annotate(ADOPT_ANNOTATION, f"cluster-1@{left.epoch}")
     await second.running()
     await second.run(20)
-    moved = second.world.table.rows[ROW]
+    moved = second.row
     assert moved.owner == "cluster-2/uid-of-the-second"
     assert moved.epoch == left.epoch + 1
     assert all(moved.offsets[key] >= offset for key, offset in left.offsets.items())
@@ -243,9 +228,8 @@ async def test_a_pipeline_moves_to_another_cluster_and_the_first_one_does_not_ta
     assert not first.world.jobs or all(job.finished for job in first.world.jobs)
     for policy in ("Delete", "Retain"):
         first.world.change(KEY, deletionPolicy=policy)
-    first.world.delete(KEY)
-    await first.until(lambda: gone(first))
-    assert second.world.table.rows[ROW].owner == moved.owner, "its deletion touches no other row"
+    await first.deleted()
+    assert second.row.owner == moved.owner, "its deletion touches no other row"
 
 
 async def test_a_pipeline_that_still_runs_in_the_first_cluster_is_fenced_by_the_move() -> None:
@@ -253,11 +237,11 @@ async def test_a_pipeline_that_still_runs_in_the_first_cluster_is_fenced_by_the_
     first = await running()
     driver = first.world.newest_pod().driver
     second = another_cluster(first)
-    annotate(second, ADOPT_ANNOTATION, f"cluster-1@{first.world.table.rows[ROW].epoch}")
+    second.annotate(ADOPT_ANNOTATION, f"cluster-1@{first.epoch}")
     await second.running()
     first.world.now = second.world.now
     await first.until(lambda: driver.exit_code is not None, seconds=60)
     assert driver.exit_code == ExitCode.FENCED
     await first.until(lambda: first.ready() == "FenceOwnedElsewhere", seconds=120)
     await first.run(30)
-    assert second.world.table.rows[ROW].owner == "cluster-2/uid-of-the-second"
+    assert second.row.owner == "cluster-2/uid-of-the-second"

@@ -13,7 +13,7 @@ import pytest
 from fakes.drivers import Driver
 from fakes.manifests import KEY, body
 from fakes.ports import ports_of
-from fakes.stage import POLICY, ROW, Stage
+from fakes.stage import POLICY, Stage
 from fakes.world import RefusedError, World
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ObjectKey
@@ -22,13 +22,6 @@ from fencepost_operator.errors import Busy, Conflict, Rejected, Unreachable
 from fencepost_operator.observation import ClusterObject, References
 from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
-
-
-async def running(world: World | None = None, **changes: Any) -> Stage:
-    stage = Stage(world=world or World())
-    stage.world.apply(body(**changes))
-    await stage.running()
-    return stage
 
 
 def ready(stage: Stage) -> tuple[str, str]:
@@ -49,25 +42,23 @@ def commits_before_each_takeover(stage: Stage) -> Driver:
 
 
 async def test_a_driver_that_commits_all_the_time_is_fenced_and_replaced() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     zombie = commits_before_each_takeover(stage)
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2, seconds=120)
+    await stage.replaced(seconds=120)
     await stage.run(5)
     assert zombie.exit_code == ExitCode.FENCED
 
 
 @pytest.mark.parametrize("ending", ["suspend", "delete"])
 async def test_a_driver_that_commits_all_the_time_stops_neither_suspension_nor_deletion(ending: str) -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     zombie = commits_before_each_takeover(stage)
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
     if ending == "suspend":
-        stage.world.change(KEY, suspend=True)
-        await stage.until(lambda: stage.ready() == "Suspended", seconds=120)
+        await stage.suspended(seconds=120)
     else:
-        stage.world.delete(KEY)
-        await stage.until(lambda: KEY not in stage.world.objects, seconds=120)
+        await stage.deleted(seconds=120)
     stage.world.advance(10)
     assert zombie.exit_code == ExitCode.FENCED
 
@@ -80,14 +71,14 @@ class CappedWorld(World):
 
 
 async def test_workers_that_admission_caps_are_reported_and_tried_ever_more_rarely() -> None:
-    stage = await running(CappedWorld())
+    stage = await Stage.streaming(Stage(CappedWorld()))
     first = len(stage.gate.writes)
     stage.world.change(KEY, cluster={"workers": 3})
     await stage.run(300)
     assert stage.gate.writes[first:].count("install") < 15
     assert ready(stage) == ("False", "NoEffect")
     assert "look for what reverts or caps it" in stage.pipeline.status.message.lower()
-    assert [reason for reason, _ in stage.world.events].count("NoEffect") == 1
+    assert stage.reported.count("NoEffect") == 1
     stage.world.change(KEY, cluster={"workers": 1})
     await stage.run(5)
     assert ready(stage)[0] == "True"
@@ -111,7 +102,7 @@ async def test_a_create_that_leaves_nothing_behind_is_reported_and_tried_ever_mo
 
 @pytest.mark.parametrize(("action", "reason"), [("start", "StartFailed"), ("take_over", "CassandraRejected")])
 async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_rarely(action: str, reason: str) -> None:
-    stage, tries = await running(), 0
+    stage, tries = await Stage.streaming(), 0
 
     def contend(_number: int, name: str) -> None:
         nonlocal tries
@@ -131,7 +122,7 @@ async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_r
 
 async def test_an_action_that_waits_for_its_turn_has_not_failed_and_is_tried_until_it_comes() -> None:
     """A hundred deletions at once wait for Helm: none of them fails, and each keeps its pipeline under observation."""
-    stage, tries = await running(), 0
+    stage, tries = await Stage.streaming(), 0
 
     def queue(_number: int, name: str) -> None:
         nonlocal tries
@@ -143,12 +134,12 @@ async def test_an_action_that_waits_for_its_turn_has_not_failed_and_is_tried_unt
     stage.gate.before = queue
     stage.world.kill_driver()
     await stage.until(lambda: tries >= 20)
-    assert "StartFailed" not in [reason for reason, _ in stage.world.events]
+    assert "StartFailed" not in stage.reported
     await stage.running()
 
 
 async def test_one_conflict_is_not_a_failure() -> None:
-    stage, tries = await running(), 0
+    stage, tries = await Stage.streaming(), 0
 
     def contend(_number: int, name: str) -> None:
         nonlocal tries
@@ -160,7 +151,7 @@ async def test_one_conflict_is_not_a_failure() -> None:
     stage.gate.before = contend
     stage.world.kill_driver()
     await stage.until(lambda: tries > 1)
-    assert "StartFailed" not in [reason for reason, _ in stage.world.events]
+    assert "StartFailed" not in stage.reported
 
 
 class PickyWorld(World):
@@ -277,7 +268,7 @@ async def test_a_job_that_a_late_create_made_from_an_older_spec_is_replaced() ->
 
 
 async def test_a_generation_is_not_ready_while_cassandra_hides_that_the_old_one_runs() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.cassandra_down = True
     stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
     await stage.run(20)
@@ -290,15 +281,14 @@ async def test_a_generation_is_not_ready_while_cassandra_hides_that_the_old_one_
 
 
 async def test_a_pipeline_that_is_created_again_continues_the_epochs_of_the_deleted_one() -> None:
-    stage = await running(deletionPolicy="Delete")
+    stage = await Stage.streaming(deletionPolicy="Delete")
     await stage.run(20)
     zombie = stage.world.newest_pod().driver
     zombie.frozen = True
-    clock = stage.world.table.rows[ROW].clock
+    clock = stage.row.clock
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
-    released = stage.world.table.rows[ROW]
+    await stage.deleted()
+    released = stage.row
     assert released.is_released
     assert not released.offsets
     assert released.epoch > 1
@@ -306,7 +296,7 @@ async def test_a_pipeline_that_is_created_again_continues_the_epochs_of_the_dele
     zombie.commits.clear()  # the new pipeline's are another series: it reads from the start
     stage.world.apply(body(uid="uid-2"))
     await stage.running()
-    assert stage.world.table.rows[ROW].epoch > 1
+    assert stage.epoch > 1
     zombie.frozen = False
     await stage.run(10)
     assert zombie.exit_code == ExitCode.FENCED
@@ -314,7 +304,7 @@ async def test_a_pipeline_that_is_created_again_continues_the_epochs_of_the_dele
 
 
 async def test_references_that_cannot_be_read_leave_a_new_generation_unready() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     ports = ports_of(stage.world, stage.gate)
     stage._operator = Reconciler(ports=replace(ports, objects=UnreadableObjects()), config=POLICY)
     job = {
@@ -338,7 +328,7 @@ class UnreadableObjects:
 
 
 async def test_a_batch_that_takes_longer_than_the_stall_timeout_ends_under_its_own_run() -> None:
-    stage = await running(restart={"stallTimeout": "15s"})
+    stage = await Stage.streaming(restart={"stallTimeout": "15s"})
     await stage.run(10)
     driver = stage.world.newest_pod().driver
     driver.batch_takes = timedelta(seconds=200)
@@ -351,7 +341,7 @@ async def test_a_batch_that_takes_longer_than_the_stall_timeout_ends_under_its_o
 
 
 async def test_a_driver_that_hangs_in_its_batch_is_replaced_and_the_next_one_gets_twice_the_time() -> None:
-    stage = await running(restart={"stallTimeout": "15s"})
+    stage = await Stage.streaming(restart={"stallTimeout": "15s"})
     lives: dict[int, list[datetime]] = {}
 
     def all_drivers_hang() -> bool:
@@ -359,7 +349,7 @@ async def test_a_driver_that_hangs_in_its_batch_is_replaced_and_the_next_one_get
             driver.hangs = True
             if driver.row is not None and driver.alive and not driver.asked_at:
                 lives.setdefault(driver.config.epoch, []).append(stage.world.now)
-        return stage.world.table.rows[ROW].epoch == 5
+        return stage.epoch == 5
 
     await stage.until(all_drivers_hang, seconds=900)
     _, second, third, fourth = ((seen[-1] - seen[0]).total_seconds() for _, seen in sorted(lives.items()))

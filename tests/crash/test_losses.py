@@ -22,30 +22,24 @@ async def stalled_at_a_loss(**lost: object) -> Stage:
     stage.world.rate = 0.0
     stage.world.apply(body(source={"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders"]}}))
     await stage.running()
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets == stage.world.ends)
+    await stage.until(lambda: stage.row.offsets == stage.world.ends)
     stage.world.ends["orders/0"] += 2 * GONE
-    at = stage.world.table.rows[ROW].offsets["orders/0"]
+    at = stage.row.offsets["orders/0"]
     stage.world.lost.update(lost or {"begins": {"orders/0": at + GONE, "orders/1": 0}})
     stage.world.kill_driver()
     await stage.until(lambda: stage.pipeline.status.state is State.STALLED)
     return stage
 
 
-def annotate(stage: Stage, text: str, name: str = ACCEPT_LOSS_ANNOTATION) -> None:
-    stage.world.objects[stage.key]["metadata"]["annotations"] = {name: text}
-    stage.world.touch(stage.key)
-
-
 def loss_id(stage: Stage) -> str:
-    loss = present(stage.pipeline.status.loss)
-    return loss.id
+    return present(stage.pipeline.status.loss).id
 
 
 async def test_a_loss_stalls_until_exactly_it_is_accepted() -> None:
     stage = await stalled_at_a_loss()
     status, jobs = stage.pipeline.status, list(stage.world.created_jobs)
     loss = present(status.loss)
-    at = stage.world.table.rows[ROW].offsets["orders/0"]
+    at = stage.row.offsets["orders/0"]
     assert [(r.partition, r.from_offset, r.until_offset) for r in loss.ranges] == [("orders/0", at, at + GONE)]
     assert (loss.reason, loss.records, loss.partitions, loss.estimated) == ("OffsetOutOfRange", GONE, 1, False)
     assert stage.ready() == Reason.OFFSET_OUT_OF_RANGE
@@ -63,29 +57,29 @@ async def test_a_loss_stalls_until_exactly_it_is_accepted() -> None:
         ("x" * 200_000, "is longer than"),
         (f"{loss.id} by=kim \x1b[2J\u202e rm", "has"),
     ):
-        annotate(stage, text)
+        stage.annotate(ACCEPT_LOSS_ANNOTATION, text)
         await stage.run(5)
         assert stage.world.created_jobs == jobs
         assert problem in stage.pipeline.status.message
         assert stage.pipeline.status.message.isprintable()
         assert len(stage.pipeline.status.message) < 2_000
 
-    annotate(stage, f"{loss.id} by=kim")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss.id} by=kim")
     await stage.running()
     driver, status = stage.world.drivers[-1], stage.pipeline.status
     assert driver.accepted == [loss.id]
     assert [(a.id, a.by, a.choice, a.records) for a in status.accepted_losses] == [(loss.id, "kim", "", GONE)]
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets == stage.world.ends)
+    await stage.until(lambda: stage.row.offsets == stage.world.ends)
     assert stage.pipeline.status.loss is None
-    assert [reason for reason, _ in stage.world.events].count(Reason.LOSS_ACCEPTED) == 1
+    assert stage.reported.count(Reason.LOSS_ACCEPTED) == 1
 
 
 async def test_a_used_acceptance_is_inert_and_the_next_loss_is_another_one() -> None:
     stage = await stalled_at_a_loss()
     first = loss_id(stage)
-    annotate(stage, f"{first} by=kim")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{first} by=kim")
     await stage.running()
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets == stage.world.ends)
+    await stage.until(lambda: stage.row.offsets == stage.world.ends)
     stage.world.ends["orders/0"] += GONE
     stage.world.lost["begins"] = {"orders/0": stage.world.ends["orders/0"] - 1, "orders/1": 0}
     stage.world.kill_driver()
@@ -106,7 +100,7 @@ async def test_an_acceptance_does_not_answer_another_failure() -> None:
 
     await stage.until(stalled)
     jobs = list(stage.world.created_jobs)
-    annotate(stage, f"{loss} by=kim")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss} by=kim")
     await stage.until(lambda: bool(stage.pipeline.status.accepted_losses))
     await stage.run(30)
     assert (stage.world.created_jobs, stage.ready()) == (jobs, Reason.BAD_SPEC)
@@ -115,7 +109,7 @@ async def test_an_acceptance_does_not_answer_another_failure() -> None:
 async def test_a_retry_finds_the_same_loss_and_no_acceptance() -> None:
     stage = await stalled_at_a_loss()
     first, jobs = loss_id(stage), len(stage.world.created_jobs)
-    annotate(stage, "1", RETRY_ANNOTATION)
+    stage.annotate(RETRY_ANNOTATION, "1")
     await stage.until(lambda: len(stage.world.created_jobs) > jobs)
     await stage.until(lambda: stage.pipeline.status.state is State.STALLED)
     assert (loss_id(stage), stage.world.drivers[-1].accepted) == (first, [])
@@ -128,25 +122,25 @@ async def test_a_recreated_topic_needs_a_choice_of_its_own_offsets() -> None:
     assert "topic orders had id id-orders, now another" in stage.pipeline.status.message
     assert f'"{loss} by=$USER continue=earliest"' in stage.pipeline.status.message
     for text in (loss + " by=kim", f"{loss} by=kim continue=other/0:1", f"{loss} by=kim continue=orders/0"):
-        annotate(stage, text)
+        stage.annotate(ACCEPT_LOSS_ANNOTATION, text)
         await stage.run(3)
         assert stage.pipeline.status.state is State.STALLED
         assert "continue=" in stage.pipeline.status.message.partition("accept-loss ")[2]
-    annotate(stage, f"{loss} by=kim continue=orders/0:7000")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss} by=kim continue=orders/0:7000")
     await stage.until(lambda: "continue=orders/0:7000; that is outside the log" in stage.pipeline.status.message)
     assert stage.pipeline.status.state is State.STALLED
-    annotate(stage, f"{loss} by=kim continue=orders/0:7")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss} by=kim continue=orders/0:7")
     await stage.running()
-    assert stage.world.table.rows[ROW].topic_ids == {"orders": "another"}
+    assert stage.row.topic_ids == {"orders": "another"}
     assert dict(stage.world.drivers[-1].claiming.offsets) == {}  # type: ignore[union-attr]
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets == stage.world.ends)
+    await stage.until(lambda: stage.row.offsets == stage.world.ends)
 
 
 async def test_an_acceptance_is_recorded_before_the_next_run_wherever_the_operator_dies() -> None:
     """Killed before and after each write from the annotation to the running driver."""
     reference = await stalled_at_a_loss()
     writes = len(reference.gate.writes)
-    annotate(reference, f"{loss_id(reference)} by=kim")
+    reference.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss_id(reference)} by=kim")
     await reference.running()
     steps = len(reference.gate.writes) - writes
     assert "accept_loss" in reference.gate.writes[writes:]
@@ -168,13 +162,13 @@ async def accept_and_die(step: int, moment: str) -> None:
 
     setattr(stage.gate, moment, die)
     loss = loss_id(stage)
-    annotate(stage, f"{loss} by=kim")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss} by=kim")
     await stage.until(lambda: len(stage.world.created_jobs) > jobs)
     await stage.running()
     assert stage.deaths == 1
     assert stage.world.drivers[-1].accepted == [loss]
     assert [accepted.id for accepted in stage.pipeline.status.accepted_losses] == [loss]
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets == stage.world.ends)
+    await stage.until(lambda: stage.row.offsets == stage.world.ends)
 
 
 async def test_an_acceptance_in_the_future_gives_one_attempt_like_any_other() -> None:
@@ -215,7 +209,7 @@ async def test_a_loss_that_cannot_be_read_is_not_accepted(known: bool) -> None:
 
     stage.world.table.before = fail
     jobs = len(stage.world.created_jobs)
-    annotate(stage, f"{loss} by=kim")
+    stage.annotate(ACCEPT_LOSS_ANNOTATION, f"{loss} by=kim")
     await stage.run(10)
     assert len(stage.world.created_jobs) == jobs
     assert stage.pipeline.status.state is State.STALLED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes.gate import Gate
 from fakes.manifests import body
 from fakes.paging import Paging
-from fakes.stage import POLICY, ROW, Stage
+from fakes.stage import POLICY, Stage
 from fakes.world import World
 from fencepost_operator.api import Condition, Reason
 from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
@@ -30,9 +30,9 @@ async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read()
     stage = await leaderless()
     await stage.run(OFFLINE_AFTER.total_seconds() - 20)
     assert found(stage, PARTITIONS_OFFLINE) is None
-    before = stage.world.table.rows[ROW].offsets
+    before = stage.row.offsets
     await stage.run(40)
-    after = stage.world.table.rows[ROW].offsets
+    after = stage.row.offsets
     assert (after["orders/0"] > before["orders/0"], after["orders/1"]) == (True, before["orders/1"])
     condition = present(found(stage, PARTITIONS_OFFLINE))
     assert "orders/1 since" in condition.message
@@ -58,4 +58,4 @@ async def test_an_election_is_not_reported_and_a_leader_ends_the_condition() -> 
     assert found(stage, PARTITIONS_OFFLINE) is not None
     stage.world.leaderless.clear()
     await stage.run(10)
-    assert (found(stage, PARTITIONS_OFFLINE), stage.world.table.rows[ROW].epoch) == (None, 1)
+    assert (found(stage, PARTITIONS_OFFLINE), stage.epoch) == (None, 1)

@@ -9,22 +9,20 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import pytest
 
+from fakes.gate import failing_at
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fakes.world import NODE_LOSS
 from fencepost.contract import ExitCode
 from fencepost_operator.errors import Unreachable
+from present import present
 
 
 async def provisioned() -> Stage:
-    stage = Stage()
-    stage.world.apply(body(restart={"stallTimeout": "15s"}))
-    await stage.running()
-    return stage
+    return await Stage.streaming(restart={"stallTimeout": "15s"})
 
 
 async def nothing_yet() -> Stage:
@@ -35,19 +33,19 @@ async def nothing_yet() -> Stage:
 
 async def first_provisioning(stage: Stage) -> None:
     await stage.running()
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1
 
 
 async def restart(stage: Stage) -> None:
     if not stage.world.buried and all(d.alive for d in stage.world.drivers):
         stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
     assert stage.pipeline.status.restarts == 1
 
 
 async def upgrade(stage: Stage) -> None:
     stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
     assert stage.world.releases[KEY].values["image"] == "registry.example/job:2"
     assert stage.pipeline.status.restarts == 0
 
@@ -56,7 +54,7 @@ async def freeze(stage: Stage) -> None:
     frozen = stage.world.newest_pod().driver
     frozen.frozen = True
     stage.world.rate = 0
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
     frozen.frozen = False
     stage.world.rate = 10
     await stage.run(5)
@@ -64,12 +62,11 @@ async def freeze(stage: Stage) -> None:
 
 
 async def suspend_and_resume(stage: Stage) -> None:
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     assert not stage.world.releases
     assert not stage.world.jobs
     stage.world.change(KEY, suspend=False)
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
 
 
 async def scale(stage: Stage) -> None:
@@ -81,8 +78,7 @@ async def scale(stage: Stage) -> None:
 
 async def delete(stage: Stage) -> None:
     if KEY in stage.world.objects:
-        stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+        await stage.deleted()
     assert not stage.world.jobs
     assert not stage.world.releases
     assert not [driver for driver in stage.world.drivers if driver.alive]
@@ -91,10 +87,9 @@ async def delete(stage: Stage) -> None:
 
 async def delete_with_row(stage: Stage) -> None:
     stage.world.change(KEY, deletionPolicy="Delete")
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+    await stage.deleted()
     assert not stage.world.releases
-    assert stage.world.table.rows[ROW].is_released
+    assert stage.row.is_released
 
 
 async def without_master() -> Stage:
@@ -106,22 +101,23 @@ async def without_master() -> Stage:
 
 async def restart_without_master(stage: Stage) -> None:
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
+    await stage.replaced()
+    assert stage.generation == 2
 
 
 async def background(stage: Stage) -> None:
     stage.world.delete_job(KEY, "orders-run-1", cascade="background")
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
-    assert stage.world.releases[KEY].values["generation"] == 1
+    await stage.replaced()
+    assert stage.generation == 1
 
 
 async def orphan(stage: Stage) -> None:
     old = stage.world.newest_pod().driver
     old.frozen = True
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
+    await stage.replaced()
+    assert stage.generation == 2
+    assert "was deleted without its pod" in present(stage.pipeline.status.failure).message
     old.frozen = False
     await stage.run(5)
     assert old.exit_code == ExitCode.FENCED
@@ -140,20 +136,6 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
     "delete": (provisioned, delete),
     "delete with row": (provisioned, delete_with_row),
 }
-
-
-def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
-    def strike(seen: int, name: str) -> None:
-        if seen == number:
-            raise fault(f"at write {seen}, {name}")
-
-    return strike
-
-
-@pytest.mark.parametrize("scene", SCENES)
-async def test_scene_without_a_fault(scene: str) -> None:
-    prepare, play = SCENES[scene]
-    await play(await prepare())
 
 
 @pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
@@ -213,15 +195,7 @@ async def test_an_operator_that_dies_all_the_time_still_arrives(seed: int) -> No
     stage.world.apply(body())
     await stage.running(seconds=900)
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2, seconds=900)
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects, seconds=900)
+    await stage.replaced(seconds=900)
+    await stage.deleted(seconds=900)
     assert not stage.world.jobs
     assert stage.deaths > 5
-
-
-def test_only_the_test_sets_the_time() -> None:
-    stage = Stage()
-    before = stage.world.now
-    stage.world.advance(3)
-    assert stage.world.now - before == timedelta(seconds=3)

@@ -6,13 +6,12 @@ flaps is sent once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from fakes.gate import Gate
+from fakes.gate import Gate, failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Heard, Paging
 from fakes.stage import POLICY, Died, Stage
@@ -65,8 +64,7 @@ async def stall_and_delete(stage: Stage) -> None:
     await stage.running()
     stage.world.kill_driver(code=ExitCode.BAD_SPEC)
     await stage.until(lambda: knows(stage, STALLED))
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+    await stage.deleted()
     assert knows(stage, STALLED, over=True), "sent before the object was gone"
 
 
@@ -85,14 +83,6 @@ async def flap(stage: Stage) -> None:
 
 
 SCENES = {"recovery": stall_and_recover, "deletion": stall_and_delete, "flapping": flap}
-
-
-def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
-    def strike(seen: int, name: str) -> None:
-        if seen == number:
-            raise fault(f"at write {seen}, {name}")
-
-    return strike
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -190,7 +180,7 @@ async def test_a_silence_ends_and_what_is_still_open_is_sent() -> None:
     stage = paged()
     await stage.running()
     until = stage.world.now + timedelta(seconds=90)
-    stage.world.objects[KEY]["metadata"]["annotations"] = {SILENCE_ANNOTATION: until.isoformat()}
+    stage.annotate(SILENCE_ANNOTATION, until.isoformat())
     stage.world.kill_driver(code=ExitCode.BAD_SPEC)
     await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
     await stage.run(60)

@@ -11,9 +11,7 @@ DELETED = ("Service orders-g1-master was deleted",)
 
 
 async def test_under_a_running_driver_it_is_restored_and_the_run_continues() -> None:
-    stage = Stage()
-    stage.world.apply(body())
-    await stage.running()
+    stage = await Stage.streaming()
     stage.world.damage[KEY] = DELETED
     await stage.until(lambda: "restore" in stage.gate.writes, seconds=60)
     await stage.running()
@@ -34,9 +32,7 @@ async def test_before_a_run_starts_it_is_restored_first() -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_an_operator_that_dies_while_it_restores_does_so_afterwards(side: str) -> None:
-    stage = Stage()
-    stage.world.apply(body())
-    await stage.running()
+    stage = await Stage.streaming()
     stage.world.damage[KEY] = DELETED
 
     def strike(_number: int, name: str) -> None:

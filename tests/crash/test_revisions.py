@@ -8,21 +8,10 @@ from typing import Any
 import pytest
 
 from fakes.manifests import KEY, body
-from fakes.stage import ROW, Stage
+from fakes.stage import Stage
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import State
 from present import present
-
-
-async def running(**changes: Any) -> Stage:
-    stage = Stage()
-    stage.world.apply(body(**changes))
-    await stage.running()
-    return stage
-
-
-def epoch(stage: Stage) -> int:
-    return stage.world.table.rows[ROW].epoch
 
 
 def streams(stage: Stage) -> bool:
@@ -41,7 +30,7 @@ def in_effect(stage: Stage) -> str:
 
 async def restarted_in(stage: Stage, number: int) -> None:
     stage.world.kill_driver()
-    await stage.until(lambda: epoch(stage) == number and streams(stage))
+    await stage.until(lambda: stage.epoch == number and streams(stage))
 
 
 async def test_the_spec_is_kept_before_its_run_starts_and_once_for_all_equal_ones() -> None:
@@ -57,7 +46,7 @@ async def test_the_spec_is_kept_before_its_run_starts_and_once_for_all_equal_one
 
 
 async def test_an_invalid_spec_keeps_the_last_valid_one_streaming_and_restartable() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     valid = in_effect(stage)
     stage.world.change(KEY, batchInterval="soon", job={"image": "new", "entrypoint": "a:b"})
     await stage.until(lambda: stage.ready() == "InvalidSpec")
@@ -79,11 +68,11 @@ async def test_an_invalid_spec_keeps_the_last_valid_one_streaming_and_restartabl
 
 
 async def test_an_invalid_spec_restarts_with_the_workers_that_were_asked_for_last() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     first = in_effect(stage)
     stage.world.change(KEY, cluster={"workers": 3})
     await stage.until(lambda: in_effect(stage) != first)
-    assert epoch(stage) == 1
+    assert stage.epoch == 1
     stage.world.change(KEY, cluster={"workers": "many"})
     await restarted_in(stage, 2)
     await stage.run(30)
@@ -91,7 +80,7 @@ async def test_an_invalid_spec_restarts_with_the_workers_that_were_asked_for_las
 
 
 async def test_a_new_operator_restarts_on_the_last_valid_spec() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.change(KEY, batchInterval="soon")
     stage._operator = None
     await restarted_in(stage, 2)
@@ -101,7 +90,7 @@ async def test_a_new_operator_restarts_on_the_last_valid_spec() -> None:
 @pytest.mark.parametrize("harm", ["missing", "changed", "another's", "no spec", "deep"])
 async def test_a_revision_that_is_missing_or_changed_starts_nothing(harm: str) -> None:
     """Injected: a user deletes the ControllerRevision, or writes another one in its place."""
-    stage = await running()
+    stage = await Stage.streaming()
     place, found = replace(KEY, name=in_effect(stage)), stage.world.revisions.pop(replace(KEY, name=in_effect(stage)))
     deep: Any = "x"
     for _ in range(100_000 if harm == "deep" else 0):
@@ -130,7 +119,7 @@ async def test_a_revision_that_is_missing_or_changed_starts_nothing(harm: str) -
 
 
 async def test_the_newest_revisions_are_kept_and_the_one_in_effect() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     first = in_effect(stage)
     for number in range(2, KEPT + 5):
         stage.world.change(KEY, cluster={"workers": number})
@@ -139,13 +128,12 @@ async def test_the_newest_revisions_are_kept_and_the_one_in_effect() -> None:
     assert len(stored(stage)) == KEPT + 1
     assert first in stored(stage), "the fence row names it"
     assert stored(stage)[in_effect(stage)]["cluster"]["workers"] == KEPT + 4
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+    await stage.deleted()
     assert not stage.world.revisions
 
 
 async def test_an_outage_of_cassandra_prunes_no_revision_that_its_row_may_name() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     first = in_effect(stage)
     stage.world.cassandra_down = True
     for number in range(2, KEPT + 5):

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from fakes.gate import failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Paging
-from fakes.stage import POLICY, ROW, Died, Stage
+from fakes.stage import POLICY, Died, Stage
 from fakes.world import World
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.snapshots import Trigger
@@ -61,7 +62,7 @@ async def streaming(**changes: Any) -> RewindStage:
     stage.world.rate = 0
     stage.world.ends.update(ENDS)
     await stage.running()
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(lambda: dict(stage.row.offsets) == ENDS)
     return stage
 
 
@@ -69,17 +70,25 @@ def ask(stage: RewindStage, to: dict[str, Any] | None = None, **spec: Any) -> No
     stage.world.ask_for_rewind(NAME.name, to or {"offsets": dict(TARGET)}, pipeline=KEY, **spec)
 
 
+async def asked(to: dict[str, Any] | None = None, **spec: Any) -> RewindStage:
+    """A pipeline whose rewind has ended."""
+    stage = await streaming()
+    ask(stage, to, **spec)
+    await stage.until(stage.is_over)
+    return stage
+
+
 async def play(stage: RewindStage) -> None:
     if NAME not in stage.world.rewinds:
         ask(stage)
     await stage.until(stage.is_over, seconds=600)
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(lambda: dict(stage.row.offsets) == ENDS)
     await stage.until(stage.is_running)
 
 
 def end_state(stage: RewindStage) -> tuple[Any, ...]:
     """What an undisturbed rewind and a disturbed one have in common."""
-    row, status = stage.world.table.rows[ROW], stage.rewind.status
+    row, status = stage.row, stage.rewind.status
     backups = [one for one in stage.world.snapshots.values() if one.trigger == Trigger.REWIND]
     sets = [after for before, after in itertools.pairwise(stage.world.table.history) if after.offsets == TARGET]
     return (
@@ -92,14 +101,6 @@ def end_state(stage: RewindStage) -> tuple[Any, ...]:
         (stage.pipeline.status.rewind, stage.pipeline.status.failure),
         stage.world.created_jobs,
     )
-
-
-def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
-    def strike(seen: int, name: str) -> None:
-        if seen == number:
-            raise fault(f"at write {seen}, {name}")
-
-    return strike
 
 
 async def test_an_undisturbed_rewind() -> None:
@@ -159,12 +160,11 @@ async def test_a_driver_that_hangs_or_dies_meanwhile_changes_nothing() -> None:
 
 async def test_a_snapshot_takes_the_pipeline_back_to_what_it_holds() -> None:
     stage = await streaming()
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/snapshot": "good"}
-    stage.world.touch(KEY)
+    stage.annotate("streaming.fencepost.dev/snapshot", "good")
     await stage.until(lambda: bool(stage.world.snapshots))
     stage.target = dict(ENDS)
     stage.world.ends.update({"orders/0": 300, "orders/1": 400})
-    await stage.until(lambda: stage.world.table.rows[ROW].offsets["orders/1"] == 400)
+    await stage.until(lambda: stage.row.offsets["orders/1"] == 400)
     ask(stage, {"snapshot": "good"})
     await stage.until(stage.is_over)
     status = stage.rewind.status
@@ -180,7 +180,7 @@ async def test_a_timestamp_takes_the_pipeline_back_to_the_records_of_then() -> N
     stage.world.rate = 10
     await stage.run(10)
     stage.world.rate = 0
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == stage.world.ends)
+    await stage.until(lambda: dict(stage.row.offsets) == stage.world.ends)
     (first, _) = next(grown for grown in stage.world.growth["orders/0"] if grown[1] >= at)
     stage.target = {"orders/0": first, "orders/1": first}
     ask(stage, {"timestamp": at.isoformat()})
@@ -190,16 +190,15 @@ async def test_a_timestamp_takes_the_pipeline_back_to_the_records_of_then() -> N
 
 async def test_a_suspended_pipeline_is_rewound_and_stays_suspended() -> None:
     stage = await streaming()
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     ask(stage)
     await stage.until(stage.is_over)
     assert stage.rewind.status.phase == COMPLETED
     await stage.until(lambda: stage.ready() == "Suspended")
-    assert stage.world.table.rows[ROW].offsets == TARGET
+    assert stage.row.offsets == TARGET
     assert stage.world.created_jobs == ["orders-run-1"]
     stage.world.change(KEY, suspend=False)
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(lambda: dict(stage.row.offsets) == ENDS)
 
 
 async def test_a_rewind_of_a_suspended_pipeline_that_never_ran_says_what_it_waits_for() -> None:
@@ -243,16 +242,48 @@ async def test_a_target_that_cannot_be_is_refused_before_anything_stops(to: dict
     status = stage.rewind.status
     assert status.phase == FAILED
     assert refusal in status.message
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1
     assert stage.is_running()
 
 
-async def test_a_recreated_topic_is_refused() -> None:
-    stage = await streaming()
+def recreated(stage: RewindStage) -> None:
     stage.world.topic_ids["orders"] = "another"
-    ask(stage)
+
+
+def another_key(stage: RewindStage) -> None:
+    stage.world.purge_failure, stage.world.count_fails = "the table has another key", True
+
+
+def without_the_command(stage: RewindStage) -> None:
+    stage.world.purge_exit_code = 2
+
+
+UNKNOWN = "spec.job.image does not know the command `fencepost purge`; an image of the operator's release or newer"
+
+
+@pytest.mark.parametrize(
+    ("sink", "harm", "refusal"),
+    [
+        pytest.param({}, recreated, "topic orders was recreated", id="a recreated topic"),
+        pytest.param({}, another_key, "the table has another key", id="a table that cannot be purged"),
+        pytest.param({}, without_the_command, UNKNOWN, id="an image without the command"),
+        pytest.param({"kafka": {"topic": "out"}}, None, "the output of sink out cannot be deleted", id="Kafka"),
+        pytest.param(
+            {"function": {"entrypoint": "out:write"}}, None, "the output of sink out cannot be deleted", id="a function"
+        ),
+    ],
+)
+async def test_output_that_cannot_be_deleted_is_found_before_anything_stops(
+    sink: dict[str, Any], harm: Callable[[RewindStage], None] | None, refusal: str
+) -> None:
+    stage = await streaming(**({"sinks": [{"name": "out", **sink}]} if sink else {}))
+    if harm is not None:
+        harm(stage)
+    ask(stage, deleteOutput=True)
     await stage.until(stage.is_over)
-    assert "topic orders was recreated" in stage.rewind.status.message
+    assert all(part in stage.rewind.status.message for part in refusal.split("; "))
+    assert stage.epoch == 1
+    assert stage.is_running()
 
 
 async def test_a_topic_that_is_recreated_before_the_purge_keeps_its_output() -> None:
@@ -264,32 +295,28 @@ async def test_a_topic_that_is_recreated_before_the_purge_keeps_its_output() -> 
     stage.world.topic_ids["orders"] = "another"
     await stage.until(stage.is_over)
     assert "topic orders was recreated" in stage.rewind.status.message
-    assert dict(stage.world.table.rows[ROW].offsets) == ENDS
+    assert dict(stage.row.offsets) == ENDS
     assert not stage.world.purged
 
 
 async def test_where_the_pipeline_is_already_nothing_is_done() -> None:
-    stage = await streaming()
-    ask(stage, {"offsets": dict(ENDS)})
-    await stage.until(stage.is_over)
+    stage = await asked({"offsets": dict(ENDS)})
     assert stage.rewind.status.message == "Nothing to do: the target is what is committed"
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1
 
 
 async def test_a_dry_run_reports_and_changes_nothing() -> None:
-    stage = await streaming()
-    ask(stage, dryRun=True)
-    await stage.until(stage.is_over)
+    stage = await asked(dryRun=True)
     status = stage.rewind.status
     assert (status.phase, status.records_to_repeat) == (COMPLETED, 210)
     assert present(status.target).offsets == TARGET
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1
     assert not stage.world.snapshots
 
 
 async def test_output_is_deleted_once_at_a_timestamp_between_the_runs() -> None:
     stage = await streaming()
-    last = stage.world.table.rows[ROW]
+    last = stage.row
     ask(stage, deleteOutput=True)
     await play(stage)
     status = stage.rewind.status
@@ -322,7 +349,7 @@ async def test_a_table_of_older_code_is_purged_while_the_spec_of_a_suspended_pip
     assert [[sink.name for sink in config.sinks] for config in configs] == [["orders", "old"]] * 2
     assert stage.world.created_jobs == ["orders-run-1"]
     stage.world.change(KEY, suspend=False, sinks=sinks)
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(lambda: dict(stage.row.offsets) == ENDS)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -342,42 +369,12 @@ async def test_an_operator_that_dies_while_output_is_deleted_ends_the_same(side:
         assert stage.world.purged == calm.world.purged or len(stage.world.purged) == 1
 
 
-async def test_a_table_that_cannot_be_purged_is_found_before_anything_stops() -> None:
-    stage = await streaming()
-    stage.world.purge_failure, stage.world.count_fails = "the table has another key", True
-    ask(stage, deleteOutput=True)
-    await stage.until(stage.is_over)
-    assert "the table has another key" in stage.rewind.status.message
-    assert stage.world.table.rows[ROW].epoch == 1
-    assert stage.is_running()
-
-
-@pytest.mark.parametrize("kind", [{"kafka": {"topic": "out"}}, {"function": {"entrypoint": "out:write"}}])
-async def test_a_sink_of_another_kind_is_refused(kind: dict[str, Any]) -> None:
-    stage = await streaming(sinks=[{"name": "out", **kind}])
-    ask(stage, deleteOutput=True)
-    await stage.until(stage.is_over)
-    assert "the output of sink out cannot be deleted" in stage.rewind.status.message
-
-
 async def test_a_sink_of_a_package_is_asked_by_the_count() -> None:
     stage = await streaming(sinks=[{"name": "out", "plugin": {"kind": "postgresql"}}])
     ask(stage, deleteOutput=True)
     await play(stage)
     assert stage.rewind.status.phase == COMPLETED
     assert len(stage.world.purged) == 1
-
-
-async def test_an_image_without_the_command_is_refused_before_anything_stops() -> None:
-    stage = await streaming()
-    stage.world.purge_exit_code = 2
-    ask(stage, deleteOutput=True)
-    await stage.until(stage.is_over)
-    message = stage.rewind.status.message
-    assert "spec.job.image does not know the command `fencepost purge`" in message
-    assert "an image of the operator's release or newer" in message
-    assert stage.world.table.rows[ROW].epoch == 1
-    assert stage.is_running()
 
 
 async def test_a_purge_that_fails_waits_for_the_user_and_is_not_cancelled() -> None:
@@ -393,7 +390,7 @@ async def test_a_purge_that_fails_waits_for_the_user_and_is_not_cancelled() -> N
     stage.world.purge_failure = ""
     del stage.world.purges["orders-purge-2"]
     await stage.until(lambda: NAME not in stage.world.rewinds)
-    await stage.until(lambda: dict(stage.world.table.rows[ROW].offsets) == ENDS)
+    await stage.until(lambda: dict(stage.row.offsets) == ENDS)
     assert TARGET in [row.offsets for row in stage.world.table.history]
 
 
@@ -455,13 +452,11 @@ async def test_a_count_whose_pod_cannot_start_says_why_and_stops_nothing() -> No
 
 
 async def test_a_dry_run_counts_the_rows_to_delete() -> None:
-    stage = await streaming()
-    ask(stage, deleteOutput=True, dryRun=True)
-    await stage.until(stage.is_over)
+    stage = await asked(deleteOutput=True, dryRun=True)
     status = stage.rewind.status
     assert (status.rows_to_delete, status.estimated_seconds) == (210, 2.0)
     assert not stage.world.purged
-    assert stage.world.table.rows[ROW].epoch == 1
+    assert stage.epoch == 1
 
 
 async def test_deleting_it_before_the_offsets_are_set_cancels_it() -> None:
@@ -478,7 +473,7 @@ async def test_deleting_it_before_the_offsets_are_set_cancels_it() -> None:
     stage.world.delete_rewind(NAME)
     await stage.until(stage.is_running)
     assert NAME not in stage.world.rewinds
-    assert dict(stage.world.table.rows[ROW].offsets) == ENDS
+    assert dict(stage.row.offsets) == ENDS
     assert stage.pipeline.status.rewind is None
 
 
@@ -496,9 +491,8 @@ async def test_one_at_a_time_the_oldest_first() -> None:
 async def test_a_deleted_pipeline_ends_its_rewind() -> None:
     stage = await streaming()
     ask(stage)
-    await stage.until(lambda: stage.world.table.rows[ROW].epoch == 2)
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+    await stage.until(lambda: stage.epoch == 2)
+    await stage.deleted()
     assert stage.rewind.status.phase == FAILED
     assert not stage.rewind.is_held
 

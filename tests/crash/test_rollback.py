@@ -34,8 +34,7 @@ async def stable(*, upgrade: dict[str, Any] | None = None, **spec: Any) -> tuple
     """A pipeline with a stable spec, and the exit codes of images that fail from now on."""
     stage = Stage()
     stage.world.references |= {(KEY.namespace, name): "1" for name in ("ConfigMap/code", "Secret/account")}
-    stage.world.apply(body(**{"job": OLD, "upgrade": upgrade or UPGRADE, **spec}))
-    await stage.running()
+    await Stage.streaming(stage, **{"job": OLD, "upgrade": upgrade or UPGRADE, **spec})
     await stage.until(lambda: stage.pipeline.status.stable is not None)
     return stage, stage.world.broken_images
 
@@ -49,7 +48,7 @@ def image(driver: Driver) -> str:
 
 
 def running_image(stage: Stage) -> str:
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     return (row.code or "").split()[0] if row.driver else ""
 
 
@@ -66,7 +65,7 @@ def proven(stage: Stage) -> StableStatus:
 
 
 def rollbacks(stage: Stage) -> int:
-    return [reason for reason, _ in stage.world.events].count("RolledBack")
+    return stage.reported.count("RolledBack")
 
 
 async def rolled_back(stage: Stage, *, seconds: float = 900.0) -> None:
@@ -80,10 +79,17 @@ async def rolled_back(stage: Stage, *, seconds: float = 900.0) -> None:
     await stage.until(lambda: bool(driver.commits))
 
 
+async def failed(code: int = ExitCode.BAD_SPEC, *, job: dict[str, Any] | None = None, **change: Any) -> Stage:
+    """A pipeline whose new spec failed, and which is back at the stable one."""
+    stage, failing = await stable(**({"job": {**OLD, **job}} if job else {}))
+    failing[NEW["image"]] = code
+    stage.world.change(KEY, job={**NEW, **(job or {})}, **change)
+    await rolled_back(stage)
+    return stage
+
+
 async def test_a_spec_is_stable_after_some_commits_of_a_run_that_has_lived_for_some_time() -> None:
-    stage = Stage()
-    stage.world.apply(body(upgrade=UPGRADE))
-    await stage.running()
+    stage = await Stage.streaming(upgrade=UPGRADE)
     claimed = stage.world.now
     await stage.until(lambda: stage.pipeline.status.stable is not None)
     assert stage.world.now - claimed >= timedelta(seconds=15)
@@ -154,11 +160,11 @@ async def test_a_rollback_continues_with_the_newest_offsets_and_a_new_spec_ends_
     await stage.until(lambda: running_image(stage) == NEW["image"])
     newest = stage.world.newest_pod().driver
     await stage.until(lambda: bool(newest.commits))
-    reached = sum(stage.world.table.rows[ROW].offsets.values())
+    reached = sum(stage.row.offsets.values())
     failing[NEW["image"]] = ExitCode.FAILED
     newest.fails_with = ExitCode.FAILED
     await rolled_back(stage)
-    assert sum(stage.world.table.rows[ROW].offsets.values()) >= reached
+    assert sum(stage.row.offsets.values()) >= reached
     stage.world.change(KEY, job=NEWER)
     await stage.until(lambda: running_image(stage) == NEWER["image"])
     await stage.running()
@@ -168,10 +174,7 @@ async def test_a_rollback_continues_with_the_newest_offsets_and_a_new_spec_ends_
 
 
 async def test_going_back_in_the_object_restarts_nothing() -> None:
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job=NEW)
-    await rolled_back(stage)
+    stage = await failed()
     jobs = list(stage.world.created_jobs)
     stage.world.change(KEY, job=OLD)
     await stage.until(lambda: conditions(stage)["Ready"][0] == "True")
@@ -181,12 +184,9 @@ async def test_going_back_in_the_object_restarts_nothing() -> None:
 
 async def test_other_bounds_of_batches_try_the_failed_spec_again_and_reach_the_stable_one() -> None:
     """Injected: the new image runs out of memory with batches of the old size."""
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.FAILED
-    stage.world.change(KEY, job=NEW)
-    await rolled_back(stage)
+    stage = await failed(ExitCode.FAILED)
     stage.world.change(KEY, job=NEW, source=source(maxRecordsPerBatch=500))
-    failing.clear()
+    stage.world.broken_images.clear()
     await stage.until(lambda: running_image(stage) == NEW["image"])
     await stage.running()
     assert stage.pipeline.status.rolled_back is None
@@ -194,23 +194,16 @@ async def test_other_bounds_of_batches_try_the_failed_spec_again_and_reach_the_s
 
 
 async def test_a_stable_spec_that_stands_in_has_the_bounds_of_the_object() -> None:
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job=NEW, source=source(maxRecordsPerBatch=500))
-    await rolled_back(stage)
+    stage = await failed(source=source(maxRecordsPerBatch=500))
     assert stage.world.newest_pod().driver.config.source.max_records_per_batch == 500
 
 
 @pytest.mark.parametrize("how", ["annotation", "nonce", "disabled"])
 async def test_the_failed_spec_is_tried_again_on_request(how: str) -> None:
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job=NEW)
-    await rolled_back(stage)
-    failing.clear()
+    stage = await failed()
+    stage.world.broken_images.clear()
     if how == "annotation":
-        stage.world.objects[KEY]["metadata"]["annotations"] = {RETRY_ANNOTATION: "2"}
-        stage.world.touch(KEY)
+        stage.annotate(RETRY_ANNOTATION, "2")
     else:
         changes: dict[str, dict[str, Any]] = {
             "nonce": {"restart": {"nonce": "2"}},
@@ -222,10 +215,7 @@ async def test_the_failed_spec_is_tried_again_on_request(how: str) -> None:
 
 
 async def test_what_needs_no_other_run_is_the_objects_own_while_it_is_rolled_back() -> None:
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job=NEW)
-    await rolled_back(stage)
+    stage = await failed()
     jobs = list(stage.world.created_jobs)
     stage.world.change(KEY, cluster={"workers": 3})
     await stage.until(lambda: stage.world.releases[KEY].values["workers"] == 3)
@@ -296,10 +286,8 @@ async def test_an_image_that_cannot_be_pulled_rolls_back_and_a_full_cluster_does
 async def test_without_a_stable_spec_of_other_code_it_stalls_as_before(why: str) -> None:
     code = {**OLD, "codeFrom": {"configMapName": "code"}} if why == "another ConfigMap" else OLD
     if why == "never stable":
-        stage = Stage()
+        stage = await Stage.streaming(job=OLD, upgrade=UPGRADE)
         failing = stage.world.broken_images
-        stage.world.apply(body(job=OLD, upgrade=UPGRADE))
-        await stage.running()
     else:
         stage, failing = await stable(
             job=code, upgrade={**UPGRADE, "rollback": "disabled"} if why == "disabled" else UPGRADE
@@ -362,10 +350,7 @@ async def test_a_stable_revision_that_is_gone_or_changed_is_not_used() -> None:
     failing[NEW["image"]] = ExitCode.BAD_SPEC
     stage.world.change(KEY, job=NEW)
     await stage.until(lambda: stage.ready() == "BadSpec", seconds=600)
-    later, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    later.world.change(KEY, job=NEW)
-    await rolled_back(later)
+    later = await failed()
     later.world.revisions.pop(replace(KEY, name=rollback_status(later).revision))
     jobs = list(later.world.created_jobs)
     later.world.kill_driver()
@@ -378,11 +363,7 @@ async def test_a_stable_revision_that_is_gone_or_changed_is_not_used() -> None:
 
 
 async def test_a_config_map_that_is_away_for_a_moment_does_not_try_the_failed_spec_again() -> None:
-    code = {"codeFrom": {"configMapName": "code"}}
-    stage, failing = await stable(job={**OLD, **code})
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job={**NEW, **code})
-    await rolled_back(stage)
+    stage = await failed(job={"codeFrom": {"configMapName": "code"}})
     found = stage.world.references.pop((KEY.namespace, "ConfigMap/code"))
     await stage.run(20)
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = found
@@ -392,10 +373,7 @@ async def test_a_config_map_that_is_away_for_a_moment_does_not_try_the_failed_sp
 
 
 async def test_an_invalid_spec_after_a_rollback_keeps_the_stable_one() -> None:
-    stage, failing = await stable()
-    failing[NEW["image"]] = ExitCode.BAD_SPEC
-    stage.world.change(KEY, job=NEW)
-    await rolled_back(stage)
+    stage = await failed()
     stage.world.change(KEY, batchInterval="soon")
     await stage.until(lambda: stage.ready() == "InvalidSpec")
     stage.world.kill_driver()
@@ -406,7 +384,7 @@ async def test_an_invalid_spec_after_a_rollback_keeps_the_stable_one() -> None:
 
 
 def half_written(stage: Stage) -> bool:
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     return bool(row.planned != row.offsets) and running_image(stage) == NEW["image"]
 
 

@@ -12,47 +12,27 @@ from fakes.manifests import KEY, body
 from fakes.stage import ROW, Stage
 from fakes.world import Node
 from fencepost.contract import ExitCode
-from fencepost_operator.api import FINALIZER, State
+from fencepost_operator.api import ADOPT_ANNOTATION, FINALIZER, PAUSED_ANNOTATION, RETRY_ANNOTATION, State
 from fencepost_operator.observation import Known, PodIssue, Retention
 from present import present
 
 
-async def running(**changes: Any) -> Stage:
-    stage = Stage()
-    stage.world.apply(body(**changes))
-    await stage.running()
-    return stage
-
-
-def epoch(stage: Stage) -> int:
-    return stage.world.table.rows[ROW].epoch
-
-
-def annotate(stage: Stage, name: str, value: str) -> None:
-    stage.world.objects[KEY]["metadata"]["annotations"] = {f"streaming.fencepost.dev/{name}": value}
-    stage.world.touch(KEY)
-
-
-def condition(stage: Stage, kind: str) -> str | None:
-    return next((c.status for c in stage.pipeline.status.conditions if c.type == kind), None)
-
-
 async def test_a_dead_driver_is_replaced_at_once_when_it_had_made_progress() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     await stage.run(10)
     before = stage.world.now
     stage.world.kill_driver()
-    await stage.until(lambda: epoch(stage) == 2 and len(stage.world.created_jobs) == 2)
+    await stage.until(lambda: stage.epoch == 2 and len(stage.world.created_jobs) == 2)
     assert (stage.world.now - before).total_seconds() <= 1.0
     await stage.running()
     assert stage.pipeline.status.restarts == 1
 
 
 async def test_five_kills_are_five_epochs_and_no_backoff() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     for number in range(2, 7):
         stage.world.kill_driver()
-        await stage.until(lambda n=number: stage.is_running() and epoch(stage) == n)  # type: ignore[misc]
+        await stage.replaced(number)
         await stage.run(6)
     assert stage.pipeline.status.restarts == 5
     assert len(stage.world.jobs) == 3
@@ -96,10 +76,10 @@ async def test_a_used_up_restart_budget_stalls_until_an_annotation_resets_it() -
     await stalled(stage, ExitCode.FAILED)
     assert stage.ready() == "RestartBudgetExhausted"
     await stage.run(60)
-    assert epoch(stage) == 2
-    annotate(stage, "retry", "now")
+    assert stage.epoch == 2
+    stage.annotate(RETRY_ANNOTATION, "now")
     await stage.running()
-    assert epoch(stage) == 3
+    assert stage.epoch == 3
 
 
 async def test_a_quiet_pipeline_outlives_any_number_of_drains() -> None:
@@ -110,8 +90,8 @@ async def test_a_quiet_pipeline_outlives_any_number_of_drains() -> None:
     await stage.running()
     await stage.run(30)
     for number in range(2, 6):
-        stage.world.delete_job(KEY, f"orders-run-{epoch(stage)}")
-        await stage.until(lambda n=number: stage.is_running() and epoch(stage) == n)  # type: ignore[misc]
+        stage.world.delete_job(KEY, f"orders-run-{stage.epoch}")
+        await stage.replaced(number)
         await stage.run(30)
 
 
@@ -129,7 +109,7 @@ async def test_a_driver_that_crashes_while_it_has_nothing_to_read_uses_the_budge
 
     await stage.until(stalled)
     assert stage.ready() == "RestartBudgetExhausted"
-    assert epoch(stage) == 3
+    assert stage.epoch == 3
 
 
 async def test_code_that_cannot_load_stalls_until_it_is_corrected() -> None:
@@ -141,25 +121,25 @@ async def test_code_that_cannot_load_stalls_until_it_is_corrected() -> None:
     await stalled(stage, ExitCode.BAD_SPEC)
     assert stage.ready() == "BadSpec"
     await stage.run(30)
-    assert epoch(stage) == 1
+    assert stage.epoch == 1
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "good"
     await stage.running()
     assert stage.world.releases[KEY].values["codeHash"] == "good"
-    assert condition(stage, "Stalled") is None
+    assert stage.status_of("Stalled") is None
 
 
 async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing() -> None:
     """The node is paused with the driver on it, and comes back when the successor has committed."""
-    stage = await running(restart={"stallTimeout": "15s"})
+    stage = await Stage.streaming(restart={"stallTimeout": "15s"})
     await stage.run(10)
-    pod, committed = stage.world.newest_pod(), stage.world.table.rows[ROW].offsets
+    pod, committed = stage.world.newest_pod(), stage.row.offsets
     lost, zombie = stage.world.nodes[pod.node], pod.driver
     stage.world.nodes = {"node-2": Node(), pod.node: lost}  # new pods go to the first one
     lost.reachable, zombie.frozen = False, True
     pod.deleting_since = stage.world.now
     before = list(zombie.commits)
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
+    await stage.replaced()
+    assert stage.generation == 2
     assert present(stage.pipeline.status.cluster).generation == 2
     successor = stage.world.newest_pod().driver
     await stage.until(lambda: bool(successor.commits))
@@ -169,79 +149,79 @@ async def test_a_lost_node_makes_a_new_generation_and_the_zombie_commits_nothing
     await stage.run(30)
     assert zombie.exit_code == ExitCode.FENCED, "it woke, and was refused"
     assert zombie.commits == before
-    assert epoch(stage) == 2
+    assert stage.epoch == 2
     assert stage.world.created_jobs == ["orders-run-1", "orders-run-2"]
 
 
 async def test_a_master_on_a_lost_node_is_replaced_with_its_cluster_after_the_run() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.lose_node(KEY, "master")
     await stage.run(300)
     assert stage.is_running()
-    assert epoch(stage) == 1
+    assert stage.epoch == 1
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
+    await stage.replaced()
+    assert stage.generation == 2
 
 
 async def test_the_only_worker_on_a_lost_node_is_replaced_with_its_cluster() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.rate = 0
     await stage.run(30)
     stage.world.lose_node(KEY, "worker")
-    await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)
+    await stage.until(lambda: stage.is_running() and stage.generation == 2)
     # One run loses its executor and ends, and one waits for an executor until the node counts as lost.
-    assert epoch(stage) in {2, 3}
+    assert stage.epoch in {2, 3}
     assert all(driver.row is None for driver in stage.world.buried), "only a run that never claimed was deleted"
 
 
 async def test_a_run_that_starts_without_a_master_is_replaced_when_its_node_is_lost() -> None:
     """It would wait for its first executor or its start timeout, and only then get another cluster."""
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.kill_driver()
-    await stage.until(lambda: epoch(stage) == 2 and stage.ready() == "Starting")
+    await stage.until(lambda: stage.epoch == 2 and stage.ready() == "Starting")
     assert stage.world.newest_pod().driver.config.epoch == 2
     stage.world.lose_node(KEY, "master")
     began = stage.world.now
-    await stage.until(lambda: epoch(stage) == 3)
+    await stage.until(lambda: stage.epoch == 3)
     assert stage.world.now - began < timedelta(seconds=90)
     await stage.running()
-    assert stage.world.releases[KEY].values["generation"] == 2
+    assert stage.generation == 2
 
 
 async def test_a_node_that_comes_back_soon_is_waited_for() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.lose_node(KEY, "master")
     stage.world.kill_driver()
     await stage.run(12)
     assert stage.ready() == "Provisioning"
     stage.world.recover_nodes(KEY)
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert stage.world.releases[KEY].values["generation"] == 1
+    await stage.replaced()
+    assert stage.generation == 1
 
 
 async def test_a_cluster_that_fits_nowhere_after_a_lost_node_is_not_recreated_repeatedly() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.lose_node(KEY, "master")
     await stage.run(120)
     stage.world.issue = PodIssue(pod="orders-g2-master-0", reason="Unschedulable", message="0/2 nodes")
     stage.world.kill_driver()
     await stage.run(600)
     assert stage.ready() == "Unschedulable"
-    assert condition(stage, "Ready") == "False"
-    assert stage.world.releases[KEY].values["generation"] == 2
+    assert stage.status_of("Ready") == "False"
+    assert stage.generation == 2
     stage.world.issue = None
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
+    await stage.replaced()
+    assert stage.generation == 2
 
 
 async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
-    stage = await running(restart={"stallTimeout": "15s"}, batchInterval="1s")
+    stage = await Stage.streaming(restart={"stallTimeout": "15s"}, batchInterval="1s")
     frozen, at = stage.world.newest_pod().driver, stage.world.now
     frozen.frozen = True
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.replaced()
     assert (stage.world.now - at).total_seconds() < 45
-    assert stage.world.releases[KEY].values["generation"] == 2
+    assert stage.generation == 2
     committed = len(frozen.commits)
     frozen.frozen = False
     await stage.run(5)
@@ -251,56 +231,56 @@ async def test_a_frozen_driver_is_fenced_and_refused_when_it_wakes() -> None:
 
 async def test_a_driver_that_dies_while_its_pipeline_is_paused_is_replaced_after_the_pause() -> None:
     """Also the operator is replaced meanwhile: it knows of the pause by the annotation alone."""
-    stage = await running()
+    stage = await Stage.streaming()
     await stage.run(10)
-    annotate(stage, "paused", "true")
-    await stage.until(lambda: condition(stage, "Paused") == "True")
+    stage.annotate(PAUSED_ANNOTATION, "true")
+    await stage.until(lambda: stage.status_of("Paused") == "True")
     stage.world.kill_driver()
-    row = stage.world.table.rows[ROW]
+    row = stage.row
     stage.gate.writes.clear()
     for _ in range(2):
         stage._operator = None
         await stage.run(300)
     assert stage.gate.writes == [], "nothing is started, and nothing is written"
     assert stage.world.created_jobs == ["orders-run-1"]
-    assert stage.world.table.rows[ROW] == row
+    assert stage.row == row
     stage.world.objects[KEY]["metadata"]["annotations"] = {}
     stage.world.touch(KEY)
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert condition(stage, "Paused") is None
+    await stage.replaced()
+    assert stage.status_of("Paused") is None
     successor = stage.world.newest_pod().driver
     await stage.until(lambda: bool(successor.commits))
     assert successor.commits[0][:2] == (2, row.offsets)
     assert stage.world.created_jobs == ["orders-run-1", "orders-run-2"]
-    assert [reason for reason, _ in stage.world.events].count("Resumed") == 1
+    assert stage.reported.count("Resumed") == 1
 
 
 @pytest.mark.parametrize("outage", ["kafka_down", "cassandra_down"])
 async def test_an_outage_of_a_minute_replaces_nothing(outage: str) -> None:
-    stage = await running(restart={"stallTimeout": "15s"})
+    stage = await Stage.streaming(restart={"stallTimeout": "15s"})
     setattr(stage.world, outage, True)
     await stage.run(60)
-    assert condition(stage, "Ready") == "True"
+    assert stage.status_of("Ready") == "True"
     assert stage.ready().endswith("Unreachable")
     assert stage.pipeline.status.message.endswith(".")
     setattr(stage.world, outage, False)
     await stage.run(30)
     assert stage.is_running()
-    assert epoch(stage) == 1
+    assert stage.epoch == 1
     assert stage.world.created_jobs == ["orders-run-1"]
 
 
 @pytest.mark.parametrize("outage", ["kafka_down", "cassandra_down"])
 async def test_a_driver_that_dies_in_an_outage_is_replaced_after_it_once(outage: str) -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     setattr(stage.world, outage, True)
     stage.world.kill_driver()
     await stage.run(60)
     assert stage.world.created_jobs == ["orders-run-1"]
-    assert condition(stage, "Ready") == "False"
+    assert stage.status_of("Ready") == "False"
     setattr(stage.world, outage, False)
     await stage.running()
-    assert epoch(stage) == 2
+    assert stage.epoch == 2
 
 
 async def test_a_missing_topic_is_waited_for() -> None:
@@ -315,7 +295,7 @@ async def test_a_missing_topic_is_waited_for() -> None:
 
 
 async def test_an_upgrade_to_a_missing_topic_leaves_the_run_alone() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     pod = stage.world.newest_pod()
     source = {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders", "absent"]}}
     stage.world.change(KEY, source=source)
@@ -340,54 +320,51 @@ async def test_an_image_that_cannot_be_pulled_is_said_and_corrected() -> None:
     stage.world.apply(body())
     await stage.run(30)
     assert stage.ready() == "ImagePullFailed"
-    assert condition(stage, "Ready") == "False"
+    assert stage.status_of("Ready") == "False"
     stage.world.issue = None
     stage.world.change(KEY, job={"image": "good", "entrypoint": "a:b"})
     await stage.running()
-    assert stage.world.releases[KEY].values["generation"] == 2
+    assert stage.generation == 2
 
 
 async def test_an_invalid_spec_leaves_the_run_alone_and_does_not_block_deletion() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.change(KEY, batchInterval="soon")
     await stage.run(20)
     assert stage.ready() == "InvalidSpec"
-    assert condition(stage, "Stalled") == "True"
-    assert condition(stage, "Streaming") == "True"
+    assert stage.status_of("Stalled") == "True"
+    assert stage.status_of("Streaming") == "True"
     assert "spec.batchInterval" in stage.pipeline.status.message
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
+    await stage.deleted()
     assert not stage.world.jobs
 
 
 async def test_a_recreated_pipeline_continues_from_its_checkpoint() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     await stage.run(10)
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects)
-    offsets = stage.world.table.rows[ROW].offsets
+    await stage.deleted()
+    offsets = stage.row.offsets
     stage.world.apply(body(uid="uid-2"))
     await stage.running()
     first = stage.world.newest_pod().driver.commits[:1]
     assert not first or first[0][1] == offsets
-    assert stage.world.table.rows[ROW].owner == "cluster-1/uid-2"
+    assert stage.row.owner == "cluster-1/uid-2"
 
 
 async def test_retain_needs_no_cassandra_and_delete_waits_for_it() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.cassandra_down = True
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects, seconds=90)
+    await stage.deleted(seconds=90)
 
-    stage = await running(deletionPolicy="Delete")
+    stage = await Stage.streaming(deletionPolicy="Delete")
     stage.world.cassandra_down = True
     stage.world.delete(KEY)
     await stage.run(90)
     assert stage.ready() == "CassandraUnreachable"
     assert stage.pipeline.finalizers == (FINALIZER,)
     stage.world.cassandra_down = False
-    await stage.until(lambda: KEY not in stage.world.objects)
-    assert stage.world.table.rows[ROW].is_released
+    await stage.until(stage.is_gone)
+    assert stage.row.is_released
 
 
 async def test_a_namespace_that_took_the_credentials_along_is_let_go() -> None:
@@ -398,8 +375,7 @@ async def test_a_namespace_that_took_the_credentials_along_is_let_go() -> None:
     await stage.running()
     del stage.world.references[(KEY.namespace, "Secret/account")]
     stage.world.cassandra_down = True
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects, seconds=120)
+    await stage.deleted(seconds=120)
 
 
 async def test_a_row_of_another_cluster_is_refused_until_it_is_adopted() -> None:
@@ -409,14 +385,14 @@ async def test_a_row_of_another_cluster_is_refused_until_it_is_adopted() -> None
     await stage.run(10)
     assert stage.ready() == "FenceOwnedElsewhere"
     assert not stage.world.jobs
-    annotate(stage, "adopt-fence", "true")
+    stage.annotate(ADOPT_ANNOTATION, "true")
     await stage.run(10)
     assert stage.ready() == "FenceOwnedElsewhere"
     command = "kubectl annotate streamingpipeline orders --namespace shop --overwrite "
     assert command + "streaming.fencepost.dev/adopt-fence=cluster-2@0; " in stage.pipeline.status.message
-    annotate(stage, "adopt-fence", "cluster-2@0")
+    stage.annotate(ADOPT_ANNOTATION, "cluster-2@0")
     await stage.running()
-    assert stage.world.table.rows[ROW].owner == "cluster-1/uid-1"
+    assert stage.row.owner == "cluster-1/uid-1"
 
 
 async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
@@ -424,7 +400,7 @@ async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
     stage = Stage()
     fence = stage.world.fence(ROW)
     stage.world.apply(body())
-    annotate(stage, "adopt-fence", "cluster-2@1")
+    stage.annotate(ADOPT_ANNOTATION, "cluster-2@1")
     fence.create("cluster-2/uid-9")
     first = present(fence.read())
     fence.take_over(first, owner="cluster-2/uid-9")
@@ -434,67 +410,46 @@ async def test_an_adoption_is_spent_when_the_row_is_taken_back() -> None:
     await stage.run(30)
     assert stage.ready() == "FenceOwnedElsewhere"
     assert "adopt-fence=cluster-2@1 is not about this owner and epoch" in stage.pipeline.status.message
-    assert stage.world.table.rows[ROW].owner == "cluster-2/uid-9"
+    assert stage.row.owner == "cluster-2/uid-9"
 
 
 async def test_a_row_that_vanished_or_went_back_stalls() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     kept = stage.world.table.rows.pop(ROW)
     await stage.run(10)
     assert stage.ready() == "FenceLost"
     stage.world.table.rows[ROW] = kept
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.replaced()
     stage.world.table.rows[ROW] = kept
     await stage.run(10)
     assert stage.ready() == "FenceRolledBack"
 
 
-async def test_a_deleted_job_is_replaced() -> None:
-    stage = await running()
-    stage.world.delete_job(KEY, "orders-run-1")
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-
-
 async def test_a_job_deleted_in_the_background_is_not_gone_before_its_pod() -> None:
-    stage = await running(restart={"stallTimeout": "5m"})
+    stage = await Stage.streaming(restart={"stallTimeout": "5m"})
     old = stage.world.newest_pod().driver
     old.frozen = True
     stage.world.delete_job(KEY, "orders-run-1", cascade="background")
     await stage.run(30)
     assert old.alive
     assert stage.world.created_jobs == ["orders-run-1"]
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.replaced()
     assert old.exit_code is not None
-    assert stage.world.releases[KEY].values["generation"] == 1
-
-
-async def test_a_pod_that_was_orphaned_is_fenced_and_left_with_its_cluster() -> None:
-    stage = await running()
-    old = stage.world.newest_pod().driver
-    old.frozen = True
-    stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
-    assert stage.world.releases[KEY].values["generation"] == 2
-    failure = present(stage.pipeline.status.failure)
-    assert "was deleted without its pod" in failure.message
-    old.frozen = False
-    await stage.run(5)
-    assert old.exit_code == ExitCode.FENCED
+    assert stage.generation == 1
 
 
 async def test_deletion_does_not_wait_for_an_orphaned_pod() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     old = stage.world.newest_pod().driver
     stage.world.delete_job(KEY, "orders-run-1", cascade="orphan")
-    stage.world.delete(KEY)
-    await stage.until(lambda: KEY not in stage.world.objects, seconds=30)
+    await stage.deleted(seconds=30)
     stage.world.advance(5)
     assert old.exit_code == ExitCode.FENCED
 
 
 async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     pod = stage.world.newest_pod()
     stage.world.releases[KEY].state = "failed"
     await stage.until(lambda: stage.world.releases[KEY].state == "deployed")
@@ -511,7 +466,7 @@ def generations(stage: Stage) -> set[int]:
 
 
 async def test_upgrades_that_are_refused_halfway_leave_nothing_behind() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     for number in range(1, 6):
         stage.world.change(KEY, cluster=taint(number, "Sometimes"))
         await stage.until(lambda: stage.ready() == "InstallFailed")
@@ -521,16 +476,15 @@ async def test_upgrades_that_are_refused_halfway_leave_nothing_behind() -> None:
     stage.world.change(KEY, cluster=taint(6, "Exists"))
     await stage.running()
     await stage.run(60)
-    assert generations(stage) == {stage.world.releases[KEY].values["generation"]}
+    assert generations(stage) == {stage.generation}
     assert stage.world.sets[KEY].keys() == generations(stage)
 
 
 async def test_a_refused_upgrade_that_is_suspended_leaves_nothing_behind() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.change(KEY, cluster=taint(1, "Sometimes"))
     await stage.until(lambda: stage.ready() == "InstallFailed")
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     await stage.run(30)
     assert generations(stage) == set()
     stage.world.change(KEY, suspend=False, cluster={})
@@ -539,23 +493,22 @@ async def test_a_refused_upgrade_that_is_suspended_leaves_nothing_behind() -> No
 
 
 async def test_a_lost_status_is_rebuilt_from_what_exists() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     pod = stage.world.newest_pod()
     stage.world.objects[KEY]["status"] = {}
     stage.world.touch(KEY)
     await stage.running()
     assert stage.world.newest_pod() is pod
-    assert epoch(stage) == 1
+    assert stage.epoch == 1
 
 
 async def test_suspend_while_kubernetes_still_starts_the_first_run() -> None:
     stage = Stage()
     stage.world.apply(body())
     await stage.until(lambda: bool(stage.world.jobs))
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
-    assert condition(stage, "Ready") == "True"
-    assert condition(stage, "Streaming") == "False"
+    await stage.suspended()
+    assert stage.status_of("Ready") == "True"
+    assert stage.status_of("Streaming") == "False"
     await stage.run(30)
     assert not stage.world.jobs
 
@@ -568,14 +521,13 @@ async def test_a_driver_that_wakes_up_after_the_suspension_claims_nothing() -> N
     driver = stage.world.drivers[0]
     driver.frozen = True
     stage.world.nodes["node-1"].reachable = False
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     await stage.run(120)
     driver.frozen = False
     driver.step(stage.world.now, executors=True)
     assert driver.exit_code == ExitCode.FENCED
     assert driver.row is None
-    assert epoch(stage) == 2, "one takeover is enough"
+    assert stage.epoch == 2, "one takeover is enough"
     stage.world.nodes["node-1"].reachable = True
     stage.world.change(KEY, suspend=False)
     await stage.running()
@@ -587,8 +539,7 @@ async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_wri
     stage.world.retention = Known(Retention(time=timedelta(days=4)))
     stage.world.apply(body())
     await stage.running()
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     await stage.run(90)
     risk = present(stage.pipeline.status.data_risk)
     assert risk.oldest_uncommitted_at is not None
@@ -608,29 +559,28 @@ async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_wri
     stage._operator = None
     await stage.run(60)
     assert stage.gate.writes == ["write_status"] * 2, "a new operator measures from its own start"
-    assert [reason for reason, _ in stage.world.events].count("DataExpiresSoon") == 1
+    assert stage.reported.count("DataExpiresSoon") == 1
     stage.world.starts = {risk.partition or "": (risk.offset or 0) + 3}
     await stage.run(30)
     assert stage.gate.writes == ["write_status"] * 3
-    assert [reason for reason, _ in stage.world.events][-1] == "DataExpired"
+    assert stage.reported[-1] == "DataExpired"
 
 
 async def test_a_run_that_outlives_its_grace_period_is_fenced_and_left_behind() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.newest_pod().driver.frozen = True
     stage.world.kubelet_kills = False
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended", seconds=300)
-    assert epoch(stage) == 2
+    await stage.suspended(seconds=300)
+    assert stage.epoch == 2
 
 
 async def test_each_event_of_a_replacement_is_reported_once() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     await stage.run(60)
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and epoch(stage) == 2)
+    await stage.replaced()
     await stage.run(60)
-    reported = [reason for reason, _ in stage.world.events]
+    reported = stage.reported
     assert reported.count("Fenced") == 2
     assert reported.count("RunClaimed") == 2
     assert reported.count("RunFailed") == 1
@@ -640,7 +590,7 @@ async def test_each_event_of_a_replacement_is_reported_once() -> None:
 
 @pytest.mark.parametrize("stall_timeout", [60, 200])
 async def test_a_driver_that_lost_its_executors_ends_before_it_counts_as_unresponsive(stall_timeout: int) -> None:
-    stage = await running(restart={"stallTimeout": f"{stall_timeout}s"})
+    stage = await Stage.streaming(restart={"stallTimeout": f"{stall_timeout}s"})
     await stage.run(10)
     driver, before = stage.world.newest_pod().driver, stage.world.now
     stage.world.issue = PodIssue(pod="orders-g1-worker-0", reason="CrashLoopBackOff", message="back-off 10s")
@@ -651,7 +601,7 @@ async def test_a_driver_that_lost_its_executors_ends_before_it_counts_as_unrespo
 
 async def test_a_driver_whose_workers_are_all_on_lost_nodes_is_fenced_before_its_patience_ends() -> None:
     """Kubernetes replaces no pod of a lost node, so to wait for an executor is in vain; the message names the node."""
-    stage = await running(restart={"stallTimeout": "200s"})
+    stage = await Stage.streaming(restart={"stallTimeout": "200s"})
     await stage.run(10)
     driver, before = stage.world.newest_pod().driver, stage.world.now
     stage.world.lose_node(KEY, "worker")
@@ -660,4 +610,4 @@ async def test_a_driver_whose_workers_are_all_on_lost_nodes_is_fenced_before_its
     assert stage.world.now - before < timedelta(seconds=90)
     failure = present(stage.pipeline.status.failure)
     assert failure.reason == "PodLost"
-    await stage.until(lambda: stage.is_running() and stage.world.releases[KEY].values["generation"] == 2)
+    await stage.until(lambda: stage.is_running() and stage.generation == 2)

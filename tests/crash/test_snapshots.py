@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fakes.manifests import KEY, body
-from fakes.stage import ROW, Died, Stage
+from fakes.manifests import KEY
+from fakes.stage import Died, Stage
 from fencepost.fence.snapshots import Snapshot, Trigger
+from fencepost_operator.api import SNAPSHOT_ANNOTATION
 from fencepost_operator.errors import Denied
 from present import present
 
@@ -18,9 +19,7 @@ IMAGE_2 = {"image": "registry.example/job:2", "entrypoint": "orders.job:transfor
 
 
 async def running(**changes: Any) -> Stage:
-    stage = Stage()
-    stage.world.apply(body(**changes))
-    await stage.running()
+    stage = await Stage.streaming(**changes)
     await stage.run(5)
     return stage
 
@@ -29,19 +28,14 @@ def taken(stage: Stage, trigger: Trigger) -> list[Snapshot]:
     return [one for one in stage.world.snapshots.values() if one.trigger == trigger]
 
 
-def annotate(stage: Stage, name: str) -> None:
-    stage.world.objects[KEY]["metadata"]["annotations"] = {"streaming.fencepost.dev/snapshot": name}
-    stage.world.touch(KEY)
-
-
 async def upgrade(stage: Stage) -> Trigger:
     stage.world.change(KEY, job=IMAGE_2)
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
     return Trigger.SPEC_CHANGE
 
 
 async def on_demand(stage: Stage) -> Trigger:
-    annotate(stage, "before-the-sale")
+    stage.annotate(SNAPSHOT_ANNOTATION, "before-the-sale")
     await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
     return Trigger.ON_DEMAND
 
@@ -97,7 +91,7 @@ async def test_the_snapshot_of_an_upgrade_has_what_the_old_run_committed() -> No
 async def test_a_restart_of_the_same_spec_takes_none() -> None:
     stage = await running()
     stage.world.kill_driver()
-    await stage.until(lambda: stage.is_running() and stage.world.table.rows[ROW].epoch == 2)
+    await stage.replaced()
     assert not stage.world.snapshots
 
 
@@ -131,9 +125,9 @@ async def test_an_old_run_that_cannot_be_deleted_starves_no_snapshot(refused: se
     stage.gate.before = refuse
     for number in range(2, 6):
         stage.world.kill_driver()
-        await stage.until(lambda n=number: stage.is_running() and stage.world.table.rows[ROW].epoch == n)  # type: ignore[misc]
+        await stage.replaced(number)
         await stage.run(5)
-    annotate(stage, "now")
+    stage.annotate(SNAPSHOT_ANNOTATION, "now")
     await stage.run(40)
     refusing -= {"take_snapshot"}
     await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
@@ -145,16 +139,16 @@ async def test_a_name_is_honoured_once_and_a_wrong_one_is_refused() -> None:
     await on_demand(stage)
     await stage.run(20)
     assert [one.name for one in taken(stage, Trigger.ON_DEMAND)] == ["before-the-sale"]
-    annotate(stage, "Not A Name")
+    stage.annotate(SNAPSHOT_ANNOTATION, "Not A Name")
     await stage.run(5)
     assert len(stage.world.snapshots) == 1
     status = present(stage.pipeline.status.snapshots)
     assert "annotation streaming.fencepost.dev/snapshot" in status.message
-    annotate(stage, "before-the-sale")
+    stage.annotate(SNAPSHOT_ANNOTATION, "before-the-sale")
     await stage.run(5)
     status = present(stage.pipeline.status.snapshots)
     assert not status.message, "the wrong name is gone"
-    annotate(stage, "another")
+    stage.annotate(SNAPSHOT_ANNOTATION, "another")
     await stage.until(lambda: len(stage.world.snapshots) == 2)
 
 
@@ -178,9 +172,8 @@ async def test_nothing_is_copied_while_nothing_is_committed() -> None:
 
 async def test_a_suspended_pipeline_takes_a_snapshot_on_demand() -> None:
     stage = await running()
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
-    annotate(stage, "while-it-sleeps")
+    await stage.suspended()
+    stage.annotate(SNAPSHOT_ANNOTATION, "while-it-sleeps")
     await stage.until(lambda: bool(taken(stage, Trigger.ON_DEMAND)))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fakes.drivers import Driver
-from fakes.manifests import KEY, body
-from fakes.stage import ROW, Stage
+from fakes.manifests import KEY
+from fakes.stage import Stage
 from fencepost.contract import ExitCode
 from present import present
 
@@ -19,9 +19,7 @@ NEW = {**SLOW, "image": "registry.example/job:2"}
 
 async def that_does_not_stop(**restart: Any) -> tuple[Stage, Driver]:
     """A pipeline whose driver is in the middle of something, for minutes."""
-    stage = Stage()
-    stage.world.apply(body(job=SLOW, restart={"stallTimeout": "10m", **restart}))
-    await stage.running()
+    stage = await Stage.streaming(job=SLOW, restart={"stallTimeout": "10m", **restart})
     driver = stage.world.newest_pod().driver
     driver.frozen = True
     return stage, driver
@@ -35,11 +33,11 @@ async def test_a_changed_spec_waits_no_longer_than_the_timeout() -> None:
     stage, old = await that_does_not_stop(stopTimeout="20s")
     start, generation = stage.world.now, stage.pipeline.status.cluster
     stage.world.change(KEY, job=NEW)
-    await stage.until(lambda: "StopTimedOut" in [reason for reason, _ in stage.world.events])
+    await stage.until(lambda: "StopTimedOut" in stage.reported)
     assert 20 <= seconds_since(stage, start) < 30
     await stage.running()
     assert seconds_since(stage, start) < 90
-    assert (stage.world.table.rows[ROW].code or "").startswith(str(NEW["image"]))
+    assert (stage.row.code or "").startswith(str(NEW["image"]))
     assert stage.pipeline.status.failure is None, "it has not failed"
     assert stage.pipeline.status.cluster is not None
     assert stage.pipeline.status.cluster.generation > present(generation).generation
@@ -52,10 +50,9 @@ async def test_a_changed_spec_waits_no_longer_than_the_timeout() -> None:
 async def test_a_suspension_waits_no_longer_either() -> None:
     stage, old = await that_does_not_stop(stopTimeout="20s")
     start = stage.world.now
-    stage.world.change(KEY, suspend=True)
-    await stage.until(lambda: stage.ready() == "Suspended")
+    await stage.suspended()
     assert seconds_since(stage, start) < 60
-    assert stage.world.table.rows[ROW].driver is None
+    assert stage.row.driver is None
     commits = len(old.commits)
     old.frozen = False
     await stage.run(10)

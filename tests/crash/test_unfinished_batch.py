@@ -6,15 +6,16 @@ Injected each time: the old driver dies while a batch is half written, and the s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from fakes.drivers import Driver
-from fakes.manifests import KEY, body
-from fakes.stage import ROW, Died, Stage
+from fakes.gate import failing_at
+from fakes.manifests import KEY
+from fakes.stage import Died, Stage
 from fencepost.contract import ExitCode
 from fencepost_operator.api import MixedOutput
 from fencepost_operator.desired.code import revision_in
@@ -38,8 +39,7 @@ async def half_written(
     """A pipeline whose driver died in the middle of a batch, before the operator has seen it."""
     stage = stage or Stage()
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "1"
-    stage.world.apply(body(job=job, **spec))
-    await stage.running()
+    await Stage.streaming(stage, job=job, **spec)
     await stage.run(5)
     driver = stage.world.newest_pod().driver
     driver.batch_takes = timedelta(seconds=30)
@@ -50,12 +50,8 @@ async def half_written(
     return stage
 
 
-def row(stage: Stage) -> Any:
-    return stage.world.table.rows[ROW]
-
-
 def is_open(stage: Stage) -> bool:
-    return bool(row(stage).planned != row(stage).offsets)
+    return bool(stage.row.planned != stage.row.offsets)
 
 
 def mixed(stage: Stage) -> tuple[MixedOutput, ...]:
@@ -88,7 +84,7 @@ def recorded(stage: Stage) -> set[tuple[str, int]]:
 
 
 def runs_new_code(stage: Stage) -> bool:
-    return stage.is_running() and (row(stage).code or "").startswith("registry.example/job:2 ")
+    return stage.is_running() and (stage.row.code or "").startswith("registry.example/job:2 ")
 
 
 def newest(stage: Stage) -> Driver:
@@ -103,7 +99,7 @@ async def upgraded(stage: Stage, *, seconds: float = 900.0) -> None:
 
 async def test_the_old_code_finishes_its_batch_before_the_new_code_starts() -> None:
     stage = await half_written()
-    began, code = dict(row(stage).planned), row(stage).code
+    began, code = dict(stage.row.planned), stage.row.code
     stage.world.change(KEY, job=NEW)
     await stage.until(lambda: len(stage.world.created_jobs) == 2)
     finishing = present(stage.pipeline.status.finishing)
@@ -116,14 +112,12 @@ async def test_the_old_code_finishes_its_batch_before_the_new_code_starts() -> N
     (finisher,) = [driver for driver in stage.world.drivers if driver.config.finish_until]
     assert (finisher.config.code, finisher.exit_code) == (code, ExitCode.STOPPED)
     assert finisher.commits[-1][2] == began
-    assert [reason for reason, _ in stage.world.events].count("RunFailed") == 1
-    assert "MixedOutput" not in [reason for reason, _ in stage.world.events]
+    assert stage.reported.count("RunFailed") == 1
+    assert "MixedOutput" not in stage.reported
 
 
 async def test_a_graceful_upgrade_starts_no_run_of_the_old_code() -> None:
-    stage = Stage()
-    stage.world.apply(body(job=OLD))
-    await stage.running()
+    stage = await Stage.streaming(job=OLD)
     await stage.run(5)
     stage.world.change(KEY, job=NEW)
     await upgraded(stage)
@@ -134,7 +128,7 @@ async def test_a_graceful_upgrade_starts_no_run_of_the_old_code() -> None:
 async def test_what_does_not_shape_the_output_starts_the_new_spec_at_once(change: dict[str, Any]) -> None:
     stage = await half_written()
     stage.world.change(KEY, **change)
-    await stage.until(lambda: stage.is_running() and row(stage).epoch == 2)
+    await stage.until(lambda: stage.is_running() and stage.row.epoch == 2)
     assert not any(driver.config.finish_until for driver in stage.world.drivers)
     assert mixed(stage) == ()
 
@@ -142,7 +136,7 @@ async def test_what_does_not_shape_the_output_starts_the_new_spec_at_once(change
 @pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.BAD_SPEC, ExitCode.POISON_RECORD])
 async def test_code_that_failed_itself_is_not_tried_again_and_the_range_is_recorded(code: ExitCode) -> None:
     stage = await half_written(code=code)
-    began, before = dict(row(stage).planned), dict(row(stage).offsets)
+    began, before = dict(stage.row.planned), dict(stage.row.offsets)
     stage.world.change(KEY, job=NEW)
     await upgraded(stage)
     assert len(stage.world.created_jobs) == 2
@@ -183,7 +177,7 @@ async def test_a_lost_run_of_the_old_code_is_tried_again() -> None:
     stage = await half_written()
     stage.world.change(KEY, job=NEW)
     for number in (2, 3):
-        await stage.until(lambda n=number: row(stage).epoch == n and bool(stage.world.drivers[-1].config.finish_until))  # type: ignore[misc]
+        await stage.until(lambda n=number: stage.row.epoch == n and bool(stage.world.drivers[-1].config.finish_until))  # type: ignore[misc]
         newest(stage).end(stage.world.now, 137)
     await upgraded(stage)
     assert doubled(stage) == set()
@@ -219,7 +213,7 @@ async def test_an_outage_of_cassandra_is_waited_for() -> None:
 async def test_a_changed_config_map_cannot_be_finished_and_says_so() -> None:
     stage = await half_written(job=CODE_MAP)
     stage.world.references[(KEY.namespace, "ConfigMap/code")] = "2"
-    await stage.until(lambda: stage.is_running() and row(stage).epoch == 2)
+    await stage.until(lambda: stage.is_running() and stage.row.epoch == 2)
     (entry,) = mixed(stage)
     assert "ConfigMap/code has changed" in entry.why
 
@@ -229,7 +223,7 @@ async def test_a_revision_that_cannot_be_used_lets_the_new_code_take_over(harm: 
     """Injected: a user deletes or edits the ControllerRevision of the old code."""
     stage = await half_written()
     (name,) = stage.world.revisions
-    assert revision_in(KEY.name, row(stage).code) == name.name
+    assert revision_in(KEY.name, stage.row.code) == name.name
     found = stage.world.revisions.pop(name)
     if harm == "changed":
         evil = {**found["data"]["spec"], "job": {"image": "evil", "entrypoint": "a:b"}}
@@ -256,9 +250,7 @@ async def test_an_image_of_an_older_release_that_reads_beyond_its_end_is_stopped
 
 async def test_a_zombie_of_the_old_code_writes_within_what_it_began() -> None:
     """Injected: the old driver is frozen in its batch, is replaced, and wakes up after the new code runs."""
-    stage = Stage()
-    stage.world.apply(body(job=OLD, restart={"stallTimeout": "15s"}))
-    await stage.running()
+    stage = await Stage.streaming(job=OLD, restart={"stallTimeout": "15s"})
     await stage.run(5)
     zombie = newest(stage)
     zombie.batch_takes = timedelta(seconds=30)
@@ -279,7 +271,7 @@ async def test_a_zombie_of_the_old_code_writes_within_what_it_began() -> None:
 async def test_a_batch_that_was_cut_is_finished_to_where_it_first_ended() -> None:
     """Injected: the batch does not fit into memory, and the driver with half of it dies too."""
     stage = await half_written(restart={"stallTimeout": "5m"})
-    whole, before = dict(row(stage).planned), dict(row(stage).offsets)
+    whole, before = dict(stage.row.planned), dict(stage.row.offsets)
 
     def is_cut() -> bool:
         for driver in stage.world.drivers:
@@ -288,7 +280,7 @@ async def test_a_batch_that_was_cut_is_finished_to_where_it_first_ended() -> Non
         return any(driver.config.first_batch_limit and driver.row for driver in stage.world.drivers)
 
     await stage.until(is_cut, seconds=600)
-    assert sum(row(stage).planned.values()) < sum(whole.values())
+    assert sum(stage.row.planned.values()) < sum(whole.values())
     stage.world.kill_driver()
     stage.world.change(KEY, job=NEW)
     await upgraded(stage)
@@ -306,14 +298,6 @@ async def test_turning_back_to_the_old_code_needs_no_extra_run() -> None:
     assert stage.is_running()
     assert stage.pipeline.status.finishing is None
     assert mixed(stage) == ()
-
-
-def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
-    def strike(seen: int, name: str) -> None:
-        if seen == number:
-            raise fault(f"at write {seen}, {name}")
-
-    return strike
 
 
 @pytest.mark.parametrize("exit_code", [137, ExitCode.FAILED], ids=["died", "failed"])
@@ -336,10 +320,10 @@ async def test_a_fault_at_each_write_of_the_operator(side: str, fault: type[Base
 async def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code() -> None:
     """Found in seed 134 of the simulation: the new code repeated it, and no record said so."""
     stage = await half_written(RewoundStage())
-    began, before = row(stage).planned["orders/1"], row(stage).offsets["orders/1"]
+    began, before = stage.row.planned["orders/1"], stage.row.offsets["orders/1"]
     assert before < began
     stage.world.change(KEY, job=NEW)
-    to = {"orders/0": row(stage).offsets["orders/0"] - 50}
+    to = {"orders/0": stage.row.offsets["orders/0"] - 50}
     stage.world.ask_for_rewind("back", {"offsets": to}, pipeline=KEY)
     await stage.until(lambda: runs_new_code(stage), seconds=900.0)
     await stage.run(5)

@@ -8,6 +8,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:
+    """Return what fails at the write with this number."""
+
+    def strike(seen: int, name: str) -> None:
+        if seen == number:
+            raise fault(f"at write {seen}, {name}")
+
+    return strike
+
+
 class Gate:
     """What every call of one operator passes: a point before its effect and a point after it, where others may move.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import ObjectKey, Spec, read_pipeline
 
 KEY = ObjectKey("shop", "orders")
 
@@ -21,6 +21,13 @@ def spec(**changes: Any) -> dict[str, Any]:
             **changes,
         }
     )
+
+
+def spec_of(**changes: Any) -> Spec:
+    """Return a valid spec as the operator reads it."""
+    read = read_pipeline(body(**changes)).spec
+    assert isinstance(read, Spec), read
+    return read
 
 
 def body(key: ObjectKey = KEY, *, uid: str = "uid-1", **changes: Any) -> dict[str, Any]:

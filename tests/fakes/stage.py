@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fakes.gate import Gate
-from fakes.manifests import KEY
+from fakes.manifests import KEY, body
 from fakes.paging import Paging
 from fakes.ports import ports_of
 from fakes.world import World
-from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
+from fencepost.fence import FenceRow
+from fencepost_operator.api import Condition, ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.reconciler import Reconciler
 
@@ -36,6 +38,14 @@ class Stage:
     paging: Paging | None = None
     """Receivers of pages; without any, no page is sent."""
     _operator: Reconciler | None = None
+
+    @classmethod
+    async def streaming(cls, stage: Stage | None = None, **spec: Any) -> Stage:
+        """Return a stage, a new one by default, whose pipeline of this spec runs."""
+        stage = stage or cls()
+        stage.world.apply(body(**spec))
+        await stage.running()
+        return stage
 
     async def turn(self) -> float | None:
         """Make one pass, by a new operator when the last one died."""
@@ -81,6 +91,29 @@ class Stage:
         """Run the loop until the pipeline runs and is ready."""
         await self.until(self.is_running, seconds=seconds)
 
+    async def replaced(self, epoch: int = 2, *, seconds: float = 300.0) -> None:
+        """Run the loop until the run of this epoch runs."""
+        await self.until(lambda: self.is_running() and self.epoch == epoch, seconds=seconds)
+
+    async def suspended(self, *, seconds: float = 300.0) -> None:
+        """Suspend the pipeline, and run the loop until it is."""
+        self.world.change(self.key, suspend=True)
+        await self.until(lambda: self.ready() == "Suspended", seconds=seconds)
+
+    async def deleted(self, *, seconds: float = 300.0) -> None:
+        """Delete the pipeline, and run the loop until it is gone."""
+        self.world.delete(self.key)
+        await self.until(self.is_gone, seconds=seconds)
+
+    def annotate(self, name: str, value: str) -> None:
+        """Annotate the pipeline."""
+        self.world.objects[self.key]["metadata"].setdefault("annotations", {})[name] = value
+        self.world.touch(self.key)
+
+    def is_gone(self) -> bool:
+        """Whether the object is gone."""
+        return self.key not in self.world.objects
+
     def is_running(self) -> bool:
         """Whether a driver holds the fence and the pipeline says Running."""
         if self.key not in self.world.objects:
@@ -96,9 +129,40 @@ class Stage:
         """The object as it is now."""
         return read_pipeline(self.world.objects[self.key])
 
+    @property
+    def row(self) -> FenceRow:
+        """The fence row as it is now."""
+        return self.world.table.rows[ROW]
+
+    @property
+    def epoch(self) -> int:
+        """The fence row's epoch."""
+        return self.row.epoch
+
+    @property
+    def generation(self) -> int:
+        """The generation of the Spark cluster that Helm installed last."""
+        generation: int = self.world.releases[self.key].values["generation"]
+        return generation
+
+    @property
+    def reported(self) -> list[str]:
+        """The reasons of all Events."""
+        return [reason for reason, _ in self.world.events]
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return a condition of the pipeline."""
+        return next((c for c in self.pipeline.status.conditions if c.type == kind), None)
+
+    def status_of(self, kind: str) -> str | None:
+        """Return the status of a condition."""
+        found = self.condition(kind)
+        return found.status if found else None
+
     def ready(self) -> str:
         """Return the reason of the Ready condition, '' before there is one."""
-        return next((c.reason for c in self.pipeline.status.conditions if c.type == "Ready"), "")
+        found = self.condition("Ready")
+        return found.reason if found else ""
 
     def check(self) -> None:
         """Look at all that must hold at every moment."""

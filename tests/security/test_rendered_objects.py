@@ -46,10 +46,7 @@ EXPECTED: Final = {
 
 def read(body: dict[str, Any]) -> Pipeline:
     stored = defaulted(body)
-    stored["metadata"] = stored["metadata"] | {
-        "namespace": KEY.namespace,
-        "uid": UID,
-    }
+    stored["metadata"] = stored["metadata"] | {"namespace": KEY.namespace, "uid": UID}
     return read_pipeline(stored)
 
 

@@ -12,8 +12,8 @@ from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChan
 from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.decision.kafka.loss_acceptance import LONGEST, Accepted, Refused, commands, read_acceptance
 from fencepost_operator.decision.kafka.loss_status import update
-from fencepost_operator.observation import Known, Observation, Unknown, UnknownReason
 from present import present
+from unit.operator.scenes import WELL
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LOST = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (1, 2)}, topics={"t": TopicChange("id", "id")})
@@ -98,18 +98,6 @@ def test_the_status_counts_no_more_than_the_api_server_takes() -> None:
     ranges = {f"t/{number}": (0, 2**63 - 1) for number in range(3)}
     lost = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges=ranges, topics={"t": TopicChange("id", "id")})
     report = ReportedLoss(loss=lost, epoch=1, at=NOW, acceptance=Acceptance(by="kim", choice="", at=NOW))
-    unseen = Unknown(reason=UnknownReason.UNREACHABLE, message="not observed")
-    seen = Observation(
-        now=NOW,
-        references=unseen,
-        release=unseen,
-        cluster=unseen,
-        runs=unseen,
-        run_node=unseen,
-        fence=unseen,
-        source=unseen,
-        loss=Known(report),
-    )
-    status = update(Status(), None, seen)
+    status = update(Status(), None, WELL.seen(loss=report).observation)
     assert present(status.loss).records == 2**63 - 1
     assert status.accepted_losses[0].records == 2**63 - 1

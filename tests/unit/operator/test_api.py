@@ -241,10 +241,7 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
             ]
         ),
         ({"sinks": [{"name": "a", "kafka": {"topic": "orders"}}]}, "spec.sinks[0].kafka.topic"),
-        (
-            {"sinks": [{"name": n, "kafka": {"topic": "out"}} for n in ("a", "b")]},
-            "spec.sinks[1].kafka.topic",
-        ),
+        ({"sinks": [{"name": n, "kafka": {"topic": "out"}} for n in ("a", "b")]}, "spec.sinks[1].kafka.topic"),
         (
             {"sinks": [{"name": "a", "kafka": {"topic": "out", "propertiesFrom": {"secretName": "s"}}}]},
             "spec.sinks[0].kafka.bootstrapServers",
@@ -288,11 +285,7 @@ def _fill(value: dict[str, Any], properties: dict[str, Any]) -> None:
         (
             {
                 "source": {
-                    "kafka": {
-                        "bootstrapServers": "k:1",
-                        "topics": ["a"],
-                        "startingOffsets": {"partitions": {"b/0": 1}},
-                    }
+                    "kafka": {"bootstrapServers": "k:1", "topics": ["a"], "startingOffsets": {"partitions": {"b/0": 1}}}
                 }
             },
             "spec.source.kafka.startingOffsets.partitions.b/0",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from fencepost.contract import Verdict
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import jittered, restart_delay, retry_delay
-from fencepost_operator.decision.run.diagnosis import POD_ISSUES, diagnose_end, diagnose_pod_issue
+from fencepost_operator.decision.run.diagnosis import POD_ISSUES, Diagnosis, diagnose_end, diagnose_pod_issue
 from fencepost_operator.observation import DriverPod, MemoryKill, PodIssue, Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,46 +25,52 @@ RUN = Run(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "category"),
-    [
-        (0, Reason.RUN_ENDED),
-        (1, Reason.RUN_FAILED),
-        (50, Reason.FENCED_OUT),
-        (51, Reason.BAD_SPEC),
-        (52, Reason.DATA_LOSS),
-        (53, Reason.BATCH_FAILED),  # a suspicion: no record is named
-        (54, Reason.DEPENDENCY_DOWN),
-        (55, Reason.NO_EXECUTORS),
-        (137, Reason.KILLED),
-        (143, Reason.KILLED),
-        (99, Reason.RUN_FAILED),
-    ],
-)
-def test_exit_codes(code: int, category: Reason) -> None:
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=code)), RUN.name)
-    assert found.category is category
-    assert found.exit_code == code
-    assert found.summary
+def end(**pod: Any) -> Diagnosis:
+    """Diagnose a run whose pod ended so."""
+    return diagnose_end(replace(RUN, pod=replace(POD, **pod)), RUN.name)
+
+
+def said(code: int, reason: Reason, **more: Any) -> dict[str, Any]:
+    """Return the end of a pod whose driver says why."""
+    verdict = Verdict(exit_code=code, reason=reason, message="m", remedy="do that", log=("a", "b"), **more)
+    return {"exit_code": code, "verdict": verdict, "log": verdict.log}
 
 
 @pytest.mark.parametrize(
-    ("verdict", "category"),
+    ("pod", "category"),
     [
-        (Verdict(exit_code=53, reason=Reason.POISON_RECORD, message="m", remedy="r", suspect=True), "BatchFailed"),
+        ({"exit_code": 0}, Reason.RUN_ENDED),
+        ({"exit_code": 1}, Reason.RUN_FAILED),
+        ({"exit_code": 50}, Reason.FENCED_OUT),
+        ({"exit_code": 51}, Reason.BAD_SPEC),
+        ({"exit_code": 52}, Reason.DATA_LOSS),
+        ({"exit_code": 53}, Reason.BATCH_FAILED),  # a suspicion: no record is named
+        ({"exit_code": 54}, Reason.DEPENDENCY_DOWN),
+        ({"exit_code": 55}, Reason.NO_EXECUTORS),
+        ({"exit_code": 137}, Reason.KILLED),
+        ({"exit_code": 143}, Reason.KILLED),
+        ({"exit_code": 99}, Reason.RUN_FAILED),
+        ({"exit_code": 137, "termination_reason": "OOMKilled"}, Reason.OUT_OF_MEMORY),
+        # A record is poison only when the verdict names it.
+        (said(53, Reason.POISON_RECORD, suspect=True), Reason.BATCH_FAILED),
+        (said(53, Reason.POISON_RECORD, record={"t/0": 5}), Reason.POISON_RECORD),
+        (said(1, Reason.TRANSFORM_FAILED, suspect=True), Reason.BATCH_FAILED),
+        (said(1, Reason.BATCH_FAILED), Reason.RUN_FAILED),
+        (said(1, Reason.OUT_OF_MEMORY, suspect=True), Reason.OUT_OF_MEMORY),
+        (said(54, Reason.DEPENDENCY_DOWN, suspect=True), Reason.DEPENDENCY_DOWN),
+        # It failed before its disruption.
+        ({"exit_code": 51, "disruption": "EvictionByEvictionAPI"}, Reason.BAD_SPEC),
         (
-            Verdict(exit_code=53, reason=Reason.POISON_RECORD, message="m", remedy="r", record={"t/0": 5}),
-            "PoisonRecord",
+            {"exit_code": 137, "termination_reason": "OOMKilled", "disruption": "EvictionByEvictionAPI"},
+            Reason.OUT_OF_MEMORY,
         ),
-        (Verdict(exit_code=1, reason=Reason.TRANSFORM_FAILED, message="m", remedy="r", suspect=True), "BatchFailed"),
-        (Verdict(exit_code=1, reason=Reason.BATCH_FAILED, message="m", remedy="r"), "RunFailed"),
-        (Verdict(exit_code=1, reason=Reason.OUT_OF_MEMORY, message="m", remedy="r", suspect=True), "OutOfMemory"),
-        (Verdict(exit_code=54, reason=Reason.DEPENDENCY_DOWN, message="m", remedy="r", suspect=True), "DependencyDown"),
     ],
 )
-def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, category: str) -> None:
-    pod = replace(POD, exit_code=verdict.exit_code, verdict=verdict)
-    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category == category
+def test_how_a_run_ended(pod: dict[str, Any], category: Reason) -> None:
+    found = end(**pod)
+    assert (found.category, found.exit_code) == (category, pod["exit_code"])
+    assert found.summary
+    assert found.category is not Reason.OUT_OF_MEMORY or "verdict" in pod or "job.resources" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -76,39 +83,27 @@ def test_a_record_is_poison_only_when_the_verdict_names_it(verdict: Verdict, cat
     ],
 )
 def test_a_loss_has_the_reason_that_the_driver_reports(code: int, reported: Reason, category: Reason) -> None:
-    verdict = Verdict(exit_code=code, reason=reported, message="m", remedy="", loss="3f0c5a9b7d21")
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=code, verdict=verdict)), RUN.name)
+    found = end(**said(code, reported, loss="3f0c5a9b7d21"))
     assert (found.category, found.loss) == (category, "3f0c5a9b7d21" if code == 52 else "")
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
 def test_a_program_that_cannot_be_started_is_a_container_config_error(reason: str) -> None:
-    pod = replace(POD, exit_code=128, termination_reason=reason, log=('exec: "/no-such-program": no such file',))
-    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    found = end(exit_code=128, termination_reason=reason, log=('exec: "/no-such-program": no such file',))
     assert found.category is Reason.CONTAINER_CONFIG_ERROR
     assert "/no-such-program" in found.message
     assert not found.is_environment
 
 
-def test_out_of_memory_goes_before_the_signal() -> None:
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=137, termination_reason="OOMKilled")), RUN.name)
-    assert found.category is Reason.OUT_OF_MEMORY
-    assert "job.resources" in found.remedy
-
-
 def test_the_drivers_own_words_go_first() -> None:
-    verdict = Verdict(
-        exit_code=51, reason=Reason.ENTRYPOINT_NOT_FOUND, message="no module named orders", remedy="add it"
-    )
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=51, verdict=verdict)), RUN.name)
-    assert found.message.endswith("EntrypointNotFound: no module named orders")
-    assert found.remedy == "add it"
+    found = end(**said(51, Reason.ENTRYPOINT_NOT_FOUND))
+    assert found.message.endswith("EntrypointNotFound: m")
+    assert found.remedy == "do that"
 
 
 def test_a_driver_that_disappeared_is_lost() -> None:
     assert diagnose_end(None, "orders-run-1").category is Reason.POD_LOST
-    evicted = replace(POD, exit_code=None, termination_reason="Evicted")
-    found = diagnose_end(replace(RUN, pod=evicted), RUN.name)
+    found = end(exit_code=None, termination_reason="Evicted")
     assert (found.category, "Evicted" in found.summary) == (Reason.POD_LOST, True)
 
 
@@ -128,22 +123,21 @@ def test_a_driver_that_disappeared_is_lost() -> None:
 def test_the_drivers_reason_says_more_than_its_exit_code(
     code: int, reported: Reason, category: Reason, counts: bool
 ) -> None:
-    verdict = Verdict(exit_code=code, reason=reported, message="m", remedy="do that", log=("a", "b"))
-    pod = replace(POD, exit_code=code, verdict=verdict, log=verdict.log)
-    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    found = end(**said(code, reported))
     assert (found.category, found.is_environment) == (category, not counts)
-    assert found.detail == f"{reported}: m"
-    assert (found.remedy, found.log) == ("do that", ("a", "b"))
+    assert (found.detail, found.remedy, found.log) == (f"{reported}: m", "do that", ("a", "b"))
 
 
-def test_code_that_ends_its_own_driver_as_if_it_had_stopped_uses_the_budget() -> None:
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=0)), RUN.name)
-    assert (found.category, found.is_environment) == (Reason.RUN_ENDED, False)
-
-
-def test_a_deleted_pod_whose_driver_stopped_in_time_uses_no_budget() -> None:
-    found = diagnose_end(replace(RUN, pod=replace(POD, exit_code=0, deleting_since=NOW)), RUN.name)
-    assert (found.category, found.is_environment) == (Reason.POD_LOST, True)
+@pytest.mark.parametrize(
+    ("deleting_since", "category", "is_environment"),
+    [(None, Reason.RUN_ENDED, False), (NOW, Reason.POD_LOST, True)],
+    ids=["by its own code", "its pod was deleted"],
+)
+def test_a_driver_that_stopped_uses_the_budget_unless_it_was_asked_to(
+    deleting_since: datetime | None, category: Reason, is_environment: bool
+) -> None:
+    found = end(exit_code=0, deleting_since=deleting_since)
+    assert (found.category, found.is_environment) == (category, is_environment)
 
 
 @pytest.mark.parametrize("code", [0, 137, 143, None])
@@ -162,19 +156,11 @@ def test_a_deleted_pod_whose_driver_stopped_in_time_uses_no_budget() -> None:
     ],
 )
 def test_who_ended_the_driver_is_named(reason: str, category: Reason, code: int | None) -> None:
-    pod = replace(POD, exit_code=code, disruption=reason, disruption_message="low on ephemeral-storage")
-    found = diagnose_end(replace(RUN, pod=pod), RUN.name)
+    found = end(exit_code=code, disruption=reason, disruption_message="low on ephemeral-storage")
     assert (found.category, found.is_environment) == (category, True)
     assert "low on ephemeral-storage" in found.message
     gone = diagnose_end(None, RUN.name, disruption=reason)
     assert gone.category is category, "its pod was gone when it was observed"
-
-
-def test_a_driver_that_failed_before_its_disruption_was_not_disrupted() -> None:
-    pod = replace(POD, exit_code=51, disruption="EvictionByEvictionAPI")
-    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category is Reason.BAD_SPEC
-    pod = replace(POD, exit_code=137, termination_reason="OOMKilled", disruption="EvictionByEvictionAPI")
-    assert diagnose_end(replace(RUN, pod=pod), RUN.name).category is Reason.OUT_OF_MEMORY
 
 
 KILL = MemoryKill(pod="orders-g1-worker-0", at=NOW, limit="1Gi")
@@ -213,11 +199,7 @@ def test_memory_of_the_drivers_container_is_its_own() -> None:
     ("reason", "message", "category"),
     [
         ("FailedCreate", 'pods "a" is forbidden: exceeded quota: team, requested: memory=2Gi', Reason.QUOTA_EXCEEDED),
-        (
-            "FailedCreate",
-            'admission webhook "policy" denied: no image of that registry',
-            Reason.POD_REFUSED,
-        ),
+        ("FailedCreate", 'admission webhook "policy" denied: no image of that registry', Reason.POD_REFUSED),
         (
             "Unschedulable",
             "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",

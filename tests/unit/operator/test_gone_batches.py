@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+import pytest
+
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, commit_ms
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
@@ -35,21 +37,18 @@ def begun(report: ReportedLoss, row: FenceRow, run: RunStatus = NEVER_CLAIMED) -
     return dict(update_status(scene.pipeline, scene.observation, POLICY).begun)
 
 
-def test_nothing_is_left_of_a_recreated_topic() -> None:
-    assert begun(accepted(Reason.TOPIC_RECREATED), BEFORE) == {}
-
-
-def test_what_was_before_the_end_of_a_truncated_log_is_left() -> None:
-    """The old code may have written these records, and they are still there."""
-    assert begun(accepted(Reason.LOG_TRUNCATED, new_id="old"), BEFORE) == {"orders/0": 160}
-
-
-def test_expired_records_leave_the_end_as_it_was() -> None:
-    assert begun(accepted(Reason.OFFSET_OUT_OF_RANGE, new_id="old"), BEFORE) == BEGUN
-
-
-def test_a_loss_without_acceptance_leaves_all() -> None:
-    assert begun(replace(accepted(Reason.TOPIC_RECREATED), acceptance=None), BEFORE) == BEGUN
+@pytest.mark.parametrize(
+    ("report", "left"),
+    [
+        pytest.param(accepted(Reason.TOPIC_RECREATED), {}, id="a recreated topic"),
+        # The old code may have written these records, and they are still there.
+        pytest.param(accepted(Reason.LOG_TRUNCATED, new_id="old"), {"orders/0": 160}, id="a truncated log"),
+        pytest.param(accepted(Reason.OFFSET_OUT_OF_RANGE, new_id="old"), BEGUN, id="expired records"),
+        pytest.param(replace(accepted(Reason.TOPIC_RECREATED), acceptance=None), BEGUN, id="it is not accepted"),
+    ],
+)
+def test_what_is_left_of_the_batch(report: ReportedLoss, left: dict[str, int]) -> None:
+    assert begun(report, BEFORE) == left
 
 
 def test_an_acceptance_that_is_used_up_hides_no_batch_of_the_new_topic() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fakes.manifests import body
+from fakes.manifests import spec_of
 from fencepost_operator.actions import InstallCluster, StopRun
-from fencepost_operator.api import Reason, Spec, read_pipeline
+from fencepost_operator.api import Reason, Spec
 from fencepost_operator.api.spec import JobSpec
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
@@ -88,12 +88,6 @@ def test_a_hash_of_another_version_is_of_another_spec() -> None:
     """It says nothing about the spec, so the run is replaced, gracefully."""
     scene = streaming(run="v0:0123456789abcdef.0123")
     assert isinstance(decide(scene.pipeline, scene.observation, WITH_CHART).action, StopRun)
-
-
-def spec_of(**changes: Any) -> Spec:
-    spec = read_pipeline(body(**changes)).spec
-    assert isinstance(spec, Spec)
-    return spec
 
 
 def test_the_form_of_a_hash() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.manifests import KEY, body
+from fakes.manifests import KEY
 from fakes.ports import FakeMetrics, ports_of
 from fakes.stage import POLICY, Stage
 from fakes.workload_ports import FakeRuns
@@ -18,13 +18,6 @@ from fencepost_operator.errors import Conflict, Denied, FencepostError, PortErro
 from fencepost_operator.observation import Run
 from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
-
-
-async def running() -> Stage:
-    stage = Stage()
-    stage.world.apply(body())
-    await stage.running()
-    return stage
 
 
 @dataclass(slots=True)
@@ -49,14 +42,14 @@ class Watched:
 
 
 async def test_a_pass_that_recorded_what_it_saw_succeeded() -> None:
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
     assert await watched.succeeds()
     assert watched.metrics.successes == [watched.stage.world.now]
 
 
 @pytest.mark.parametrize("error", [Unreachable("etcd is full"), Denied("may not"), Conflict("modified")])
 async def test_a_pass_whose_status_cannot_be_written_is_not_a_success(error: FencepostError) -> None:
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
     watched.stage.world.kill_driver()
 
     def refuse(_number: int, name: str) -> None:
@@ -70,7 +63,7 @@ async def test_a_pass_whose_status_cannot_be_written_is_not_a_success(error: Fen
 
 async def test_a_status_that_always_conflicts_is_written_ever_more_rarely() -> None:
     """Another client writes the object faster than a pass takes; each pass costs ten requests and records nothing."""
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
 
     def refuse(_number: int, name: str) -> None:
         if name == "write_status":
@@ -89,7 +82,7 @@ async def test_a_status_that_always_conflicts_is_written_ever_more_rarely() -> N
 
 
 async def test_a_pass_whose_runs_cannot_be_listed_is_not_a_success() -> None:
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
     runs = BlindRuns(watched.stage.world, watched.stage.gate)
     watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
     assert not await watched.succeeds()
@@ -103,7 +96,7 @@ class BlindRuns(FakeRuns):
 
 
 async def test_a_snapshot_that_cannot_be_written_does_not_hide_runs_that_cannot_be_listed() -> None:
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
     refuse_snapshots(watched.stage)
     runs = BlindRuns(watched.stage.world, watched.stage.gate)
     watched.reconciler.ports = replace(watched.reconciler.ports, runs=runs)
@@ -111,7 +104,7 @@ async def test_a_snapshot_that_cannot_be_written_does_not_hide_runs_that_cannot_
 
 
 async def test_a_snapshot_that_cannot_be_written_does_not_delay_the_next_look() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     refuse_snapshots(stage)
     waits = []
     for _ in range(30):
@@ -134,7 +127,7 @@ def refuse_snapshots(stage: Stage) -> None:
 
 
 async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
-    watched = Watched(await running())
+    watched = Watched(await Stage.streaming())
     watched.stage.world.kill_driver()
 
     def refuse(_number: int, name: str) -> None:
@@ -162,7 +155,7 @@ async def test_a_pipeline_that_is_gone_restarts_no_more() -> None:
 
 
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     for _ in range(10):
         stage.world.advance(POLICY.resync_interval)
         before = stage.pipeline.status
@@ -172,7 +165,7 @@ async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
 
 
 async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     stage.world.rate = 0.0
     await stage.run(20)
     assert stage.pipeline.status.lag == 0
@@ -181,7 +174,7 @@ async def test_a_pipeline_where_nothing_moves_waits_for_the_resync() -> None:
 
 
 async def test_a_resync_that_is_quicker_than_the_refresh_stays() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     config = ReconcileConfig(cluster_uid=POLICY.cluster_uid, resync_interval=1.0)
     stage.world.advance(POLICY.resync_interval)
     again = present(await Reconciler(ports=ports_of(stage.world), config=config).reconcile(KEY))
@@ -189,7 +182,7 @@ async def test_a_resync_that_is_quicker_than_the_refresh_stays() -> None:
 
 
 async def test_lag_and_commits_in_the_status_are_seconds_old_while_records_flow() -> None:
-    stage = await running()
+    stage = await Stage.streaming()
     end, oldest, written = stage.world.now + timedelta(seconds=60), 0.0, stage.world.now
     while stage.world.now < end:
         before = stage.pipeline.status

@@ -6,18 +6,11 @@ from typing import Any
 
 import pytest
 
-from fakes.manifests import KEY, body, spec
-from fencepost_operator.api import FinishingStatus, Revision, Spec, is_revision_of, parse
+from fakes.manifests import KEY, spec, spec_of
+from fencepost_operator.api import FinishingStatus, Revision, is_revision_of
 from fencepost_operator.decision.specs.revisions import needed_revisions
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
 from unit.operator.scenes import NOW, ROW, RUN, WELL
-
-
-def parsed(**changes: Any) -> Spec:
-    found = parse(body(**changes))
-    assert isinstance(found, Spec)
-    return found
-
 
 KEPT = Revision.of(KEY.name, spec(), {"ConfigMap/code": "abc"})
 
@@ -25,7 +18,7 @@ KEPT = Revision.of(KEY.name, spec(), {"ConfigMap/code": "abc"})
 def test_what_is_stored_reads_back_under_its_name_alone() -> None:
     assert Revision.read(KEY.name, KEPT.name, KEPT.data) == KEPT
     assert Revision.of(KEY.name, spec(), {"ConfigMap/code": "abc"}).name == KEPT.name
-    assert KEPT.spec == parsed()
+    assert KEPT.spec == spec_of()
 
 
 @pytest.mark.parametrize(
@@ -62,8 +55,8 @@ def test_other_names_are_no_revisions(name: str) -> None:
 
 
 def test_the_row_names_the_revision_and_one_of_an_older_release_does_not() -> None:
-    assert revision_in(KEY.name, code_text(parsed(), {}, KEPT.name)) == KEPT.name
-    for code in (None, "", code_text(parsed(), {}), f"image {KEPT.name} entrypoint", f"i {KEPT.name}\n"):
+    assert revision_in(KEY.name, code_text(spec_of(), {}, KEPT.name)) == KEPT.name
+    for code in (None, "", code_text(spec_of(), {}), f"image {KEPT.name} entrypoint", f"i {KEPT.name}\n"):
         assert revision_in(KEY.name, code) == ""
 
 
@@ -99,18 +92,18 @@ OTHER: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", SAME)
 def test_sizes_and_schedules_do_not_shape_the_output(change: dict[str, Any]) -> None:
-    assert output_shape(parsed(**change), {}) == output_shape(parsed(), {})
+    assert output_shape(spec_of(**change), {}) == output_shape(spec_of(), {})
 
 
 @pytest.mark.parametrize("change", OTHER)
 def test_code_and_sinks_shape_the_output_and_the_old_code_finishes_with_its_own(change: dict[str, Any]) -> None:
-    old, new = parsed(), parsed(**change)
+    old, new = spec_of(), spec_of(**change)
     assert output_shape(new, {}) != output_shape(old, {})
     assert output_shape(finishing_spec(old, new), {}) == output_shape(old, {})
 
 
 def test_the_content_of_a_config_map_shapes_the_output_and_that_of_a_secret_does_not() -> None:
-    one = parsed(job={**JOB, "codeFrom": {"configMapName": "code"}, "envFrom": [{"secretRef": {"name": "account"}}]})
+    one = spec_of(job={**JOB, "codeFrom": {"configMapName": "code"}, "envFrom": [{"secretRef": {"name": "account"}}]})
     before = output_shape(one, {"ConfigMap/code": "1", "Secret/account": "1"})
     assert output_shape(one, {"ConfigMap/code": "1", "Secret/account": "2"}) == before
     assert output_shape(one, {"ConfigMap/code": "2", "Secret/account": "1"}) != before
@@ -120,8 +113,8 @@ def test_old_code_finishes_with_the_connections_and_sizes_of_now() -> None:
     kafka = {"bootstrapServers": "elsewhere:9092", "topics": ["others"]}
     checkpoint = {"cassandra": {"contactPoints": ["elsewhere"], "credentialsFrom": {"secretName": "rotated"}}}
     cluster = {"workers": 5, "sparkConf": {"spark.memory.fraction": "0.5"}}
-    new = parsed(source={"kafka": kafka}, checkpoint=checkpoint, cluster=cluster, job={**JOB, "memory": "2Gi"})
-    found = finishing_spec(parsed(), new)
+    new = spec_of(source={"kafka": kafka}, checkpoint=checkpoint, cluster=cluster, job={**JOB, "memory": "2Gi"})
+    found = finishing_spec(spec_of(), new)
     assert found.source.kafka.topics == ("orders",)
     assert found.source.kafka.bootstrap_servers == "elsewhere:9092"
     assert found.checkpoint == new.checkpoint

@@ -25,12 +25,15 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.decide import prepare
+from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
-from fencepost_operator.observation import Known, Observation, References, Run, Watermarks
+from fencepost_operator.observation import Known, Run, Watermarks
 from present import present
+from unit.operator.scenes import WELL
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SEEN = WELL.observation
 GIVEN_UP = RunStatus(
     name="orders-run-2", epoch=2, spec_hash="a", cluster_generation=1, recorded_at=NOW - timedelta(minutes=5),
     created_at=NOW - timedelta(minutes=5), pod_uid="pod-2", ended_at=NOW - timedelta(seconds=5), dead=False,
@@ -57,17 +60,11 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
         topic_ids={"orders": "id-orders"},
     )
     log = Watermarks(ends={"orders/0": 60}, starts={"orders/0": 0}, topic_ids=row.topic_ids)
-    observation = Observation(
-        now=NOW,
-        references=Known(References(hashes={})),
-        release=Known(None),
-        cluster=Known(None),
-        runs=Known((job,) if job is not None else ()),
-        run_node=Known(None),
-        fence=Known(row),
-        source=Known(log),
+    runs = Known((job,) if job is not None else ())
+    observation = replace(
+        SEEN, now=NOW, release=Known(None), cluster=Known(None), runs=runs, fence=Known(row), source=Known(log),
         stop_measured_since=ended.stop_requested_at,
-    )
+    )  # fmt: skip
     config = ReconcileConfig(cluster_uid="cluster-1")
     run = prepare(Context(pipeline=pipeline, status=pipeline.status, observation=observation, config=config))
     assert isinstance(run, RunContext)
@@ -78,33 +75,30 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
     return RewindContext(run=run, rewind=replace(asked, status=status), spec=asked.spec)
 
 
+def outcome_of(context: RewindContext) -> Outcome:
+    return present(present(purge(context)).outcome)
+
+
 def test_the_job_of_a_run_that_was_given_up_is_deleted_before_its_output_is() -> None:
     """Found by the simulation, seed 40214: the rewind waited for a proof that only the Job's deletion gives."""
-    found = present(purge(purging(JOB)))
-    assert found.outcome is not None
-    assert (found.outcome.action, found.outcome.state) == (StopRun(name="orders-run-2"), State.REWINDING)
-    assert present(found.outcome.status.run).stop_requested_at == NOW
+    found = outcome_of(purging(JOB))
+    assert (found.action, found.state) == (StopRun(name="orders-run-2"), State.REWINDING)
+    assert present(found.status.run).stop_requested_at == NOW
 
 
 def test_a_job_that_is_being_deleted_is_waited_for() -> None:
-    found = present(purge(purging(replace(JOB, deleting=True))))
-    assert found.outcome is not None
-    assert found.outcome.action is None
+    assert outcome_of(purging(replace(JOB, deleting=True))).action is None
 
 
 def test_a_wait_for_a_confirmation_is_reported_as_one() -> None:
     """Found by the simulation, seed 7023: the wait counted as a step that a user asked for, which never pages."""
-    early = present(purge(purging(None)))
-    assert early.outcome is not None
-    assert (early.outcome.reason, early.outcome.warning) == (Reason.REWINDING, False), "the proof is on its way"
+    early = outcome_of(purging(None))
+    assert (early.reason, early.warning) == (Reason.REWINDING, False), "the proof is on its way"
     waiting = purging(None, LATE)
-    found = present(purge(waiting))
-    assert found.outcome is not None
-    assert (found.outcome.reason, found.outcome.state, found.outcome.action) == (
-        Reason.DEATH_UNPROVEN, State.REWINDING, None,
-    )  # fmt: skip
-    assert found.outcome.warning
-    assert "delete the PipelineRewind" in found.outcome.message
+    found, outcome = present(purge(waiting)), outcome_of(waiting)
+    assert (outcome.reason, outcome.state, outcome.action) == (Reason.DEATH_UNPROVEN, State.REWINDING, None)
+    assert outcome.warning
+    assert "delete the PipelineRewind" in outcome.message
     assert [(c.type, c.reason) for c in found.status.conditions] == [
         ("Ready", Reason.DEATH_UNPROVEN), ("Reconciling", Reason.DEATH_UNPROVEN),
     ]  # fmt: skip
@@ -123,9 +117,7 @@ def test_the_node_of_a_pod_that_was_seen_may_prove_its_end() -> None:
     run, status = seen.run, seen.run.status
     never_seen = replace(run, status=replace(status, run=replace(GIVEN_UP, pod_uid=None)))
     for context, asked in ((seen, NOW), (replace(seen, run=never_seen), None)):
-        found = present(purge(context))
-        assert found.outcome is not None
-        assert present(found.outcome.status.run).stop_requested_at == asked
+        assert present(outcome_of(context).status.run).stop_requested_at == asked
 
 
 def test_a_user_may_confirm_that_the_driver_of_a_lost_machine_is_dead() -> None:
@@ -135,9 +127,8 @@ def test_a_user_may_confirm_that_the_driver_of_a_lost_machine_is_dead() -> None:
     assert f"{CONFIRM_DEAD_ANNOTATION}=orders-run-2" in found.status.message
     assert "Node object" not in found.status.message
     said = replace(waiting.run.pipeline, annotations={CONFIRM_DEAD_ANNOTATION: "orders-run-2"})
-    found = present(purge(replace(waiting, run=replace(waiting.run, pipeline=said))))
-    assert found.outcome is not None
-    assert found.outcome.action is not None, "the output is deleted"
+    confirmed = replace(waiting, run=replace(waiting.run, pipeline=said))
+    assert outcome_of(confirmed).action is not None, "the output is deleted"
 
 
 def test_the_driver_of_an_epoch_without_a_claim_has_written_nothing() -> None:
@@ -150,6 +141,5 @@ def test_the_driver_of_an_epoch_without_a_claim_has_written_nothing() -> None:
         row = replace(before, epoch=2, driver=driver)
         running = replace(waiting.run, row=row, observation=replace(waiting.run.observation, fence=Known(row)))
         taken = present(stop(replace(waiting, run=running)))
-        assert taken.outcome is not None
-        assert taken.outcome.action == TakeOverFence(epoch=2, version=version, owner=running.owner)
+        assert present(taken.outcome).action == TakeOverFence(epoch=2, version=version, owner=running.owner)
         assert taken.status.unclaimed_epoch == (2 if driver is None else None)

@@ -8,10 +8,12 @@ from typing import Final
 
 import pytest
 
+from fencepost.fence import FenceRow
 from fencepost_operator.actions import InstallCluster
+from fencepost_operator.api import ClusterStatus, RunStatus
 from fencepost_operator.observation import Run
 from present import present
-from unit.operator.scenes import JOB, NOW, POD, ROW, RUN, WELL, Scene
+from unit.operator.scenes import JOB, NOW, POD, RECORDED, ROW, RUN, WELL, Scene
 
 ENDED: Final = replace(RUN, ended_at=NOW - timedelta(seconds=30), dead=True, stop_requested_at=NOW)
 UNSEEN: Final = replace(
@@ -31,23 +33,24 @@ def next_generation(scene: Scene) -> int | None:
     return decision.status.cluster.generation if decision.status.cluster else None
 
 
-def test_a_run_whose_pod_was_never_seen_may_have_one() -> None:
-    assert next_generation(WELL.said(run=UNSEEN).seen(runs=(), fence=UNCLAIMED)) == 2
+OVER: Final = replace(UNCLAIMED, epoch=3)
+SECOND: Final = replace(RECORDED, generation=2)
 
 
-def test_one_whose_driver_was_seen_to_end_leaves_its_cluster_to_the_next() -> None:
-    assert next_generation(WELL.said(run=ENDED).seen(runs=(), fence=UNCLAIMED)) == 1
-
-
-def test_a_run_that_was_never_listed_may_live_once_its_epoch_is_over() -> None:
-    replaced = replace(UNCLAIMED, epoch=3)
-    assert next_generation(WELL.said(run=NEVER_LISTED).seen(runs=(), fence=replaced)) == 2
-    assert next_generation(WELL.said(run=NEVER_LISTED).seen(runs=(), fence=UNCLAIMED)) == 1
-
-
-def test_there_is_one_new_cluster_for_an_unseen_run() -> None:
-    second = WELL.said(run=UNSEEN, cluster=replace(present(WELL.pipeline.status.cluster), generation=2))
-    assert next_generation(second.seen(runs=(), fence=UNCLAIMED)) == 2
+@pytest.mark.parametrize(
+    ("run", "fence", "cluster", "generation"),
+    [
+        pytest.param(UNSEEN, UNCLAIMED, RECORDED, 2, id="its pod was never seen"),
+        pytest.param(UNSEEN, UNCLAIMED, SECOND, 2, id="its pod was never seen, and there is a new cluster"),
+        pytest.param(ENDED, UNCLAIMED, RECORDED, 1, id="its driver was seen to end"),
+        pytest.param(NEVER_LISTED, OVER, RECORDED, 2, id="never listed, and its epoch is over"),
+        pytest.param(NEVER_LISTED, UNCLAIMED, RECORDED, 1, id="never listed"),
+    ],
+)
+def test_a_run_that_may_live_keeps_its_cluster(
+    run: RunStatus, fence: FenceRow, cluster: ClusterStatus, generation: int
+) -> None:
+    assert next_generation(WELL.said(run=run, cluster=cluster).seen(runs=(), fence=fence)) == generation
 
 
 @pytest.mark.parametrize(
