@@ -192,21 +192,21 @@ async def test_what_an_uninstall_after_a_refused_upgrade_leaves_is_seen(stage: S
 
 async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     runs, key = stage.ports.runs, stage.key
-    assert await runs.list(key, stage.owner) == ()
+    assert (await runs.list(key, stage.owner)).runs == ()
     await runs.start(key, *await job_and_config_map(stage, 12))
     await runs.start(key, *await job_and_config_map(stage, 7))
     await runs.start(key, *await job_and_config_map(stage, 7))
-    found = await runs.list(key, stage.owner)
+    found = (await runs.list(key, stage.owner)).runs
     assert [(run.name, run.epoch, run.spec_hash, run.cluster_generation) for run in found] == [
         ("orders-run-7", 7, "abc", 4),
         ("orders-run-12", 12, "abc", 4),
     ]
     assert not any(run.finished or run.deleting for run in found)
     assert {run.termination_grace for run in found} == {60}
-    assert await runs.list(key, "another uid") == ()
+    assert (await runs.list(key, "another uid")).runs == ()
 
     async def has_pod() -> Run | None:
-        return next((run for run in await runs.list(key, stage.owner) if run.epoch == 7 and run.pod), None)
+        return next((run for run in (await runs.list(key, stage.owner)).runs if run.epoch == 7 and run.pod), None)
 
     run = present(await stage.eventually(has_pod))
     assert run.pod is not None
@@ -215,7 +215,7 @@ async def test_a_run_is_started_once_and_stopped_once(stage: Stage) -> None:
     await runs.stop(key, "orders-run-7")
 
     async def one_is_left() -> bool:
-        return [run.epoch for run in await runs.list(key, stage.owner)] == [12]
+        return [run.epoch for run in (await runs.list(key, stage.owner)).runs] == [12]
 
     assert await stage.eventually(one_is_left)
     await runs.stop(key, "orders-run-7")
@@ -230,7 +230,7 @@ async def test_a_job_of_that_name_that_another_object_owns_is_an_error(stage: St
     with pytest.raises(Rejected, match=f"orders-run-3.* {stage.stranger['name']}") as caught:
         await runs.start(key, await job(stage, 3))
     assert "kubectl delete job orders-run-3" in caught.value.remedy
-    assert await runs.list(key, stage.owner) == ()
+    assert (await runs.list(key, stage.owner)).runs == ()
 
 
 @pytest.mark.parametrize("late", [{"spec_hash": "old"}, {"generation": 3}], ids=["spec", "generation"])
@@ -239,7 +239,7 @@ async def test_a_job_of_ours_that_was_made_for_another_spec_is_reported(stage: S
     await runs.start(key, await job(stage, 3, **late))
     with pytest.raises(Rejected, match=r"orders-run-3.*another spec"):
         await runs.start(key, await job(stage, 3))
-    (run,) = await runs.list(key, stage.owner)
+    (run,) = (await runs.list(key, stage.owner)).runs
     assert (run.spec_hash, run.cluster_generation) == (late.get("spec_hash", "abc"), late.get("generation", 4))
 
 

@@ -36,6 +36,7 @@ from fencepost_operator.observation import (
     Release,
     ReleaseState,
     Run,
+    RunList,
     SparkCluster,
 )
 
@@ -153,14 +154,15 @@ class FakeRuns:
     world: World
     gate: Gate
 
-    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+    async def list(self, key: ObjectKey, uid: str) -> RunList:
         return await self.gate.read("runs", lambda: self._list(key, uid))
 
-    def _list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+    def _list(self, key: ObjectKey, uid: str) -> RunList:
         mine = [job for job in self.world.jobs if job.key == key and (job.owner == uid or job.gone)]
         there = {job.epoch for job in mine if not job.gone}
         shown = [job for job in mine if not job.gone or (job.epoch not in there and self._may_live(job))]
-        return tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
+        runs = tuple(self._run(job) for job in sorted(shown, key=lambda job: job.epoch))
+        return RunList(runs=runs, version=self.world.pod_version())
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
         def effect() -> None:
@@ -180,11 +182,8 @@ class FakeRuns:
     async def stop(self, key: ObjectKey, name: str) -> None:
         await self.gate.write("stop", lambda: self.world.delete_job(key, name))
 
-    def saw_termination(self, pod_uid: str) -> bool:
-        # A pod whose Job is gone without it stays when it has ended, as no run, and is listed.
-        left = [job.pod for job in self.world.jobs if job.orphaned and job.pod is not None]
-        shown = [pod.driver for pod in left if pod.node in self.world.nodes and self.world.nodes[pod.node].reachable]
-        return any(driver.uid == pod_uid and not driver.alive for driver in (*self.world.buried, *shown))
+    def terminated_by(self, pod_uid: str, version: int) -> bool:
+        return self.world.pod_ends.get(pod_uid, version + 1) <= version
 
     async def node(self, name: str) -> NodeState:
         return await self.gate.read("node", lambda: self._node(name))

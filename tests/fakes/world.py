@@ -231,6 +231,10 @@ class World:
     ending_namespaces: set[str] = field(default_factory=set)
     """Namespaces that are being deleted."""
     uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    pod_versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    """The resourceVersions of pods and of their lists."""
+    pod_ends: dict[str, int] = field(default_factory=dict)
+    """By the uid of a pod, the resourceVersion with which it first showed that its driver has ended."""
 
     def __post_init__(self) -> None:
         self.table.before = self._answer
@@ -529,8 +533,21 @@ class World:
     def _ends(self) -> Mapping[str, int] | None:
         return None if self.kafka_down else {k: end for k, end in self.ends.items() if k not in self.leaderless}
 
+    def pod_version(self) -> int:
+        """Return the resourceVersion of the pods as they are now, once each end that they show has one."""
+        for job in self.jobs:
+            self._show_end(job.pod)
+        return next(self.pod_versions)
+
+    def _show_end(self, pod: Pod | None) -> None:
+        """Show the end of a pod's driver, unless its node is silent."""
+        node = self.nodes.get(pod.node) if pod is not None else None
+        if pod is not None and not pod.driver.alive and node is not None and node.reachable:
+            self.pod_ends.setdefault(pod.uid, next(self.pod_versions))
+
     def _bury(self, job: Job) -> None:
         if job.pod is not None:
+            self._show_end(job.pod)
             self.buried.append(job.pod.driver)
             job.pod = None
 

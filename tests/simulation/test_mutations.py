@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,8 +26,8 @@ from fencepost_operator.decision.reporting import conditions, incident_ends, inc
 from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
-from fencepost_operator.observation import Known, Liveness, Unknown
-from fencepost_operator.runtime import attempts, clock_steps, reconciler
+from fencepost_operator.observation import Known, Liveness, RunList, Unknown
+from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
 from simulation import events
 from simulation.__main__ import explained
 from simulation.history import History, Setup
@@ -339,14 +340,33 @@ def test_the_next_run_shares_no_cluster_with_one_whose_pod_was_never_seen(monkey
 
 
 def test_the_next_run_shares_no_cluster_with_an_older_one_whose_job_is_created_late(monkeypatch: Patch) -> None:
-    """Found in seed 98903, from which this history is shrunk."""
+    """Found in seed 14718, from which this history is shrunk."""
     happens = (
-        events.DeletePod(4.0),
-        events.Kill(15.0),
-        events.Stale(15.0, fact="runs", seconds=45.0),
-        events.Interrupt(29.0, how="late"),
+        events.Interrupt(33.0, how="late"),
+        events.NewChart(40.0),
+        events.KillAtClaim(43.0),
+        events.DeleteJob(45.4),
+        events.Unseen(47.0, seconds=1.0),
     )
-    is_corrected(History(98903, Setup(operators=2, waits=True), happens), "_has_an_older_driver", monkeypatch)
+    is_corrected(History(14718, Setup(operators=2), happens), "_has_an_older_driver", monkeypatch)
+
+
+def test_an_end_that_was_watched_proves_nothing_with_an_older_list(monkeypatch: Patch) -> None:
+    """Found in seed 336296, from which this history is shrunk: the list lacks a second pod of the run."""
+    happens = (
+        events.NewChart(6.0),
+        events.Stale(12.9, fact="runs", seconds=22.0),
+        events.ExpireRecords(17.0),
+        events.BreakImage(24.0, lasts=1.0, upgrades=True),
+        events.StartTwin(26.0),
+    )
+    history = History(336296, Setup(operators=2), happens)
+    assert play(history) is None
+    usual, newest = observer.Observer._run_terminated, Known(RunList(runs=(), version=sys.maxsize))
+    monkeypatch.setattr(observer.Observer, "_run_terminated", lambda self, run, _: usual(self, run, newest))
+    failure = play(history)
+    assert failure is not None
+    assert "still lives" in failure.why
 
 
 def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code(monkeypatch: Patch) -> None:

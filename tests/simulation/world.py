@@ -222,6 +222,7 @@ class SimulatedWorld(World):
             if twin.driver.alive:
                 twin.driver.end(self.now, 137)
             self.twins.remove((job, twin))
+            self._show_end(twin)
             self.buried.append(twin.driver)
         elif job.pod is None or not job.pod.driver.alive:
             World._bury(self, job)

@@ -220,6 +220,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    """The runs of a pipeline, oldest epoch first, and the resourceVersion of the pods as of which they are listed."""
+
+    runs: tuple[Run, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone.
 
@@ -439,7 +447,7 @@ class Observation:
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False
-    """A watch event showed that the container of the pod in status.run terminated; False proves nothing."""
+    """The container of the pod in status.run terminated no later than `runs` was listed; False proves nothing."""
     stored_revision: Fact[str | None] = Known(None)
     """The name of the revision of this very spec, if it is stored; Known(None) also if not observed."""
     began: Fact[Began | None] = Known(None)

@@ -36,7 +36,7 @@ from fencepost_operator.observation import (
     PurgeJob,
     References,
     Release,
-    Run,
+    RunList,
     SparkCluster,
     TopicSettings,
     UnreadRecords,
@@ -201,7 +201,7 @@ class Releases(Protocol):
 class Runs(Protocol):
     """Driver Jobs."""
 
-    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+    async def list(self, key: ObjectKey, uid: str) -> RunList:
         """Return the Jobs owned by the pipeline object with this uid, oldest epoch first, each with its pod.
 
         A driver pod that outlives its Job stands for it, whoever owned that Job.
@@ -219,8 +219,11 @@ class Runs(Protocol):
         """Delete the run's ConfigMap, and its Job in the foreground; nothing to do when they are gone."""
         ...
 
-    def saw_termination(self, pod_uid: str) -> bool:
-        """Return whether a watch event showed that the driver's container in this pod terminated."""
+    def terminated_by(self, pod_uid: str, version: int) -> bool:
+        """Return whether an event or a list showed that the driver's container in this pod had terminated by then.
+
+        `version` is that of a `RunList`.
+        """
         ...
 
     async def node(self, name: str) -> NodeState:

@@ -118,7 +118,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     found: dict[str, Diagnosis] = {}
 
     async def seen() -> tuple[Run, ...]:
-        return tuple(await answered(lambda: runs.list(key, uid), Unreachable))
+        return (await answered(lambda: runs.list(key, uid), Unreachable)).runs
 
     async def all_reported() -> bool:
         for run in await seen():

@@ -68,7 +68,7 @@ async def test_an_eviction_and_a_preemption_are_named_and_cost_no_attempt(
 
     async def all_reported() -> bool:
         nonlocal came
-        for run in await runs.list(key, uid):
+        for run in (await runs.list(key, uid)).runs:
             name = [*RUNS][run.epoch - 1]
             if name == "preempted" and run.pod is not None and run.pod.started_at and not came:
                 spec = job(key, 9, uid, *RUNS[name], testbed)["spec"]["template"]["spec"]

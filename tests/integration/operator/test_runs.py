@@ -53,7 +53,7 @@ class Starter:
         await self.runs.start(self.key, job)
 
     async def only(self) -> Run:
-        (run,) = await self.runs.list(self.key, self.uid)
+        (run,) = (await self.runs.list(self.key, self.uid)).runs
         return run
 
 
@@ -64,7 +64,7 @@ def starter(runs: KubernetesRuns, key: ObjectKey, uid: str, testbed: Environment
 
 async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, starter: Starter) -> None:
     key = starter.key
-    assert await runs.list(key, starter.uid) == ()
+    assert (await runs.list(key, starter.uid)).runs == ()
     await starter.start("departures-run-3", "sleep 600")
     await starter.start("departures-run-3", "sleep 600")
 
@@ -84,7 +84,7 @@ async def test_a_run_lives_and_is_stopped(runs: KubernetesRuns, api: ApiServer, 
     await runs.stop(key, "departures-run-3")
 
     async def gone() -> bool:
-        return await runs.list(key, starter.uid) == ()
+        return (await runs.list(key, starter.uid)).runs == ()
 
     assert await eventually_async(gone)
     assert await api.list(PODS, namespace=key.namespace) == []
@@ -138,7 +138,7 @@ async def test_copies_by_hand_and_others_jobs_are_not_ours(runs: KubernetesRuns,
     )
     del stranger["metadata"]["ownerReferences"]
     await runs.start(starter.key, stranger)
-    assert [run.name for run in await runs.list(starter.key, starter.uid)] == ["departures-run-5"]
+    assert [run.name for run in (await runs.list(starter.key, starter.uid)).runs] == ["departures-run-5"]
 
 
 async def test_an_image_that_cannot_be_pulled_is_an_issue(starter: Starter) -> None:
@@ -225,7 +225,7 @@ async def test_a_configuration_of_300_kib_is_started_and_read_in_the_pod(
     await runs.start(key, job, {"metadata": metadata, "immutable": True, "data": {"config.json": text}})
 
     async def ended() -> Run | None:
-        (run,) = await runs.list(key, uid)
+        (run,) = (await runs.list(key, uid)).runs
         return run if run.pod and run.pod.exit_code is not None else None
 
     run = present(await eventually_async(ended))

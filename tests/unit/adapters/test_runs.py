@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,8 @@ from present import present
 
 KEY, OWNER = ObjectKey("shop", "orders"), "uid-1"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+VERSION = "9"
+"""The resourceVersion of each list."""
 NOTES = {labels.SPEC_HASH: "abc", labels.GENERATION: "3"}
 
 
@@ -37,6 +40,9 @@ class Listing(ApiServer):
 
     async def list(self, resource: Resource, **_: Any) -> list[dict[str, Any]]:
         return self._found.get(resource, [])
+
+    async def versioned_list(self, resource: Resource, **_: Any) -> tuple[Sequence[dict[str, Any]], str]:
+        return await self.list(resource), VERSION
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> dict[str, Any]:
         del namespace
@@ -71,11 +77,11 @@ def pod(epoch: int, *, phase: str = "Running", **metadata: Any) -> dict[str, Any
 
 
 async def runs(*, jobs: list[dict[str, Any]], pods: list[dict[str, Any]], owner: str = OWNER) -> tuple[Run, ...]:
-    return await KubernetesRuns(
-        api=Listing(jobs=jobs, pods=pods),
-        clock=Clock(NOW),
-        kubelets=Kubelets(api=Listing(jobs=jobs, pods=pods), clock=Clock(NOW)),
-    ).list(KEY, owner)
+    return (await runs_of(Listing(jobs=jobs, pods=pods)).list(KEY, owner)).runs
+
+
+def runs_of(api: Listing) -> KubernetesRuns:
+    return KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW)))
 
 
 async def test_a_job_comes_with_the_pod_that_it_made() -> None:
@@ -120,13 +126,28 @@ async def test_a_pod_that_ended_without_its_job_is_none(phase: str) -> None:
 
 async def test_an_orphan_that_ended_proves_its_end() -> None:
     """Seed 10698 of the simulation: a rewind that deletes output waited forever for the proof."""
-    left = pod(5, phase="Failed", ownerReferences=[])
+    seen = runs_of(Listing(jobs=[], pods=[that_ended(5), pod(6, phase="Failed", ownerReferences=[])]))
+    listed = await seen.list(KEY, OWNER)
+    assert listed.runs == ()
+    assert seen.terminated_by("pod-5", listed.version)
+    assert not seen.terminated_by("pod-6", listed.version), "no container of it is known to have ended"
+
+
+def that_ended(epoch: int, *, version: str = "8") -> dict[str, Any]:
+    left = pod(epoch, phase="Failed", ownerReferences=[], resourceVersion=version)
     left["status"]["containerStatuses"] = [{"name": labels.DRIVER, "state": {"terminated": {"exitCode": 50}}}]
-    api = Listing(jobs=[], pods=[left, pod(6, phase="Failed", ownerReferences=[])])
-    seen = KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW)))
-    assert await seen.list(KEY, OWNER) == ()
-    assert seen.saw_termination("pod-5")
-    assert not seen.saw_termination("pod-6"), "no container of it is known to have ended"
+    return left
+
+
+@pytest.mark.parametrize(
+    ("version", "proves"), [("8", True), (VERSION, True), ("10", False), ("", False), ("a", False)]
+)
+async def test_an_end_that_was_watched_proves_nothing_with_a_list_that_is_older(version: str, proves: bool) -> None:
+    """Seed 336296 of the simulation: the list may lack a second pod of the run's Job, which lives."""
+    seen = runs_of(Listing(jobs=[], pods=[]))
+    seen.note_pod(that_ended(5, version=version))
+    seen.note_pod(that_ended(5, version="11"))
+    assert seen.terminated_by("pod-5", (await seen.list(KEY, OWNER)).version) is proves
 
 
 async def test_jobs_of_another_object_and_their_pods_are_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -47,6 +48,9 @@ class Namespace(ApiServer):
         if resource == EVENTS and self.denied:
             raise Denied("may not list events")
         return self.found.get(resource, [])
+
+    async def versioned_list(self, resource: Resource, **_: Any) -> tuple[Sequence[dict[str, Any]], str]:
+        return await self.list(resource), "1"
 
     async def get(self, resource: Resource, *, name: str, **_: Any) -> dict[str, Any] | None:
         assert resource == NODES
@@ -140,5 +144,5 @@ async def test_runs_without_pods_ask_once() -> None:
     found = await KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW))).list(
         KEY, "uid-1"
     )
-    assert [run.issue.message if run.issue else None for run in found] == [None, None, "exceeded quota"]
+    assert [run.issue.message if run.issue else None for run in found.runs] == [None, None, "exceeded quota"]
     assert api.events() == ("type=Warning",)

@@ -15,7 +15,7 @@ from fakes.workload_ports import FakeRuns
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
-from fencepost_operator.observation import Run
+from fencepost_operator.observation import RunList
 from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
 
@@ -90,7 +90,7 @@ async def test_a_pass_whose_runs_cannot_be_listed_is_not_a_success() -> None:
 
 
 class BlindRuns(FakeRuns):
-    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+    async def list(self, key: ObjectKey, uid: str) -> RunList:
         del key, uid
         raise Denied("may not list jobs.batch")
 

@@ -43,6 +43,7 @@ from fencepost_operator.observation import (
     References,
     RewindFacts,
     Run,
+    RunList,
     SparkCluster,
     Unknown,
     UnknownReason,
@@ -75,7 +76,7 @@ class Observer:
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
         key = pipeline.key
-        references, release, cluster, runs, fence, source = await asyncio.gather(
+        references, release, cluster, listed, fence, source = await asyncio.gather(
             self._references(pipeline),
             self._see(self.ports.releases.release(key)),
             self._see(self.ports.releases.cluster(key)),
@@ -83,6 +84,7 @@ class Observer:
             self._checkpoint(pipeline),
             self._source(pipeline),
         )
+        runs = Known(listed.value.runs) if isinstance(listed, Known) else listed
         (
             (run_node, silent_nodes),
             objects,
@@ -127,7 +129,7 @@ class Observer:
             stable=stable,
             rewinds=rewinds,
             rewind=rewind,
-            run_terminated=self._run_terminated(pipeline.status.run),
+            run_terminated=self._run_terminated(pipeline.status.run, listed),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -309,8 +311,11 @@ class Observer:
         rewinds = await self._see(self.ports.rewinds.unfinished(pipeline.key, expected=expected))
         return rewinds, await RewindObserver(self.ports, self.config, self._see).facts(pipeline, rewinds)
 
-    def _run_terminated(self, run: RunStatus | None) -> bool:
-        return run is not None and run.pod_uid is not None and self.ports.runs.saw_termination(run.pod_uid)
+    def _run_terminated(self, run: RunStatus | None, listed: Fact[RunList]) -> bool:
+        """Return whether the run's pod ended before the list: an older list may lack a second pod, which lives."""
+        if run is None or run.pod_uid is None or isinstance(listed, Unknown):
+            return False
+        return self.ports.runs.terminated_by(run.pod_uid, listed.value.version)
 
     async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""

@@ -195,6 +195,11 @@ class ApiServer:
         items: list[Json] = found.get("items") or []
         return items
 
+    async def versioned_list(self, resource: Resource, *, namespace: str, labels: str) -> tuple[Sequence[Json], str]:
+        """Return the objects that match the label selector, and the resourceVersion as of which they are listed."""
+        found = await self._call("GET", "list", resource, namespace=namespace, query={"labelSelector": labels})
+        return found.get("items") or [], (found.get("metadata") or {}).get("resourceVersion", "")
+
     async def pages(
         self,
         resource: Resource,

@@ -29,7 +29,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, PortError, Rejected
 from fencepost_operator.masking import masked
-from fencepost_operator.observation import DEFAULT_GRACE, DriverPod, NodeState, PodIssue, Run
+from fencepost_operator.observation import DEFAULT_GRACE, DriverPod, NodeState, PodIssue, Run, RunList
 from fencepost_operator.ports import Clock
 from fencepost_operator.text import single_line
 
@@ -52,19 +52,20 @@ class KubernetesRuns:
     api: ApiServer
     clock: Clock
     kubelets: Kubelets
-    _terminated: dict[str, None] = field(default_factory=dict)
+    _terminated: dict[str, int] = field(default_factory=dict)
+    """By the uid of a pod, the resourceVersion with which its end was first seen."""
 
-    async def list(self, key: ObjectKey, uid: str) -> tuple[Run, ...]:
+    async def list(self, key: ObjectKey, uid: str) -> RunList:
         """Return the pipeline's Jobs, oldest epoch first; Jobs with another name or owner are left out."""
         marks = f"{labels.PIPELINE}={key.name}"
-        found, drivers = await asyncio.gather(
+        found, (drivers, version) = await asyncio.gather(
             self.api.list(JOBS, namespace=key.namespace, labels=marks),
-            self.api.list(PODS, namespace=key.namespace, labels=f"{marks},{labels.COMPONENT}={labels.DRIVER}"),
+            self.api.versioned_list(
+                PODS, namespace=key.namespace, labels=f"{marks},{labels.COMPONENT}={labels.DRIVER}"
+            ),
         )
         jobs = {epoch: job for job in found if (epoch := _epoch(key, job)) is not None and uid in pods.owner_uids(job)}
-        for (
-            pod
-        ) in drivers:  # one that outlived its Job and has ended no longer counts as a run, and proves the end of one
+        for pod in drivers:  # one that outlived its Job and has ended is not a run any more, and proves the end of one
             self.note_pod(pod)
         present = {job["metadata"]["uid"] for job in found}
         left = _by_epoch(pod for pod in drivers if _job_uid(pod) not in present and pods.may_live(pod))
@@ -73,7 +74,8 @@ class KubernetesRuns:
         runs += [
             self._run_without_job(warnings, key, epoch, members) for epoch, members in left.items() if epoch not in jobs
         ]
-        return tuple(sorted(await asyncio.gather(*runs), key=lambda run: run.epoch))
+        listed = sorted(await asyncio.gather(*runs), key=lambda run: run.epoch)
+        return RunList(runs=tuple(listed), version=pods.integer(version) or 0)
 
     async def start(self, key: ObjectKey, job: Manifest, config_map: Manifest | None = None) -> None:
         """Create the ConfigMap that the Job mounts, then the Job; nothing to do when these very objects exist.
@@ -103,14 +105,18 @@ class KubernetesRuns:
 
     def note_pod(self, pod: Mapping[str, Any]) -> None:
         """Remember what a watch event or a list says of a driver pod: between two passes, a pod may end and be gone."""
-        if _driver_has_terminated(pod):
-            self._terminated[pod["metadata"]["uid"]] = None
+        version = pods.integer(pod["metadata"].get("resourceVersion", ""))
+        if version is not None and _driver_has_terminated(pod):
+            self._terminated.setdefault(pod["metadata"]["uid"], version)
             while len(self._terminated) > _REMEMBERED:
                 del self._terminated[next(iter(self._terminated))]
 
-    def saw_termination(self, pod_uid: str) -> bool:
-        """Return whether the driver's container in this pod was seen to have terminated."""
-        return pod_uid in self._terminated
+    def terminated_by(self, pod_uid: str, version: int) -> bool:
+        """Return whether the driver's container in this pod was seen to have terminated by a version of a list.
+
+        Kubernetes orders the resourceVersions of one kind as integers (KEP-5504).
+        """
+        return self._terminated.get(pod_uid, version + 1) <= version
 
     async def node(self, name: str) -> NodeState:
         """Return the uid and readiness of a node; uid None when it is gone."""
