@@ -16,6 +16,7 @@ from fencepost_operator.api import Reason
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.runtime.reconciler import Reconciler
+from present import present
 
 
 @dataclass(slots=True)
@@ -143,3 +144,17 @@ async def test_a_step_of_the_clock_counts_until_a_pass_is_recorded(failure: Exce
     await stage.run(10)
     assert not failures
     assert stage.world.table.rows[ROW].epoch == 1
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+async def test_a_step_of_the_clock_holds_up_no_figures(minutes: int) -> None:
+    """The window in progress began at a moment of the clock before."""
+    stage, clock = await running()
+    await stage.run(60)
+    usual = present(stage.pipeline.status.throughput).records_per_second
+    assert usual
+    clock.ahead = timedelta(minutes=minutes)
+    await stage.run(90)
+    figures = present(stage.pipeline.status.throughput)
+    assert timedelta() <= clock.now() - present(figures.since) <= timedelta(seconds=70)
+    assert figures.records_per_second == pytest.approx(usual, rel=0.2)

@@ -151,6 +151,33 @@ def test_a_backlog_of_minutes_takes_as_long_as_small_batches_need_to_grow() -> N
     assert play(History(321449, history.Setup(operators=2, operator_skew=20.0), happens)) is None
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        History(
+            354757,
+            history.Setup(),
+            (events.Unseen(6.0, seconds=45.0), events.StepClock(32.0, seconds=1.0), events.LoseTopic(37.0)),
+        ),
+        History(
+            351922,
+            history.Setup(batch_takes=3.0),
+            (
+                events.StepClock(13.0, seconds=45.0),
+                events.AcceptLoss(16.0, seconds=1.0),
+                events.SlowBatches(57.0, seconds=180.0, lasts=1.0),
+            ),
+        ),
+        History(353987, history.Setup(), (events.TooLargeBatches(9.0, lasts=1.0), events.StepClock(52.0, seconds=1.0))),
+        History(363432, history.Setup(), (events.LoseTopic(14.5), events.StepClock(48.8, seconds=1.0))),
+    ],
+    ids=lambda made: str(made.seed),
+)
+def test_figures_wait_for_no_clock_that_was_put_right(made: History) -> None:
+    """A window that began ten minutes ahead ended in the quiet time, or a lag grew for ten minutes (seed 353987)."""
+    assert play(made) is None
+
+
 def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
     """Injected: the node of the first pod is removed (seed 63413)."""
     lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))

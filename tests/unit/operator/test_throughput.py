@@ -47,6 +47,12 @@ class Stream:
     row: FenceRow = field(default_factory=lambda: replace(ROW, offsets={"t/0": 0}))
     seen: ThroughputStatus | None = None
     writes: int = 0
+    steps: bool = False
+    """Whether the clock has stepped since the last look, or another operator has made that look."""
+
+    def step(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.steps = True
 
     def run(self, seconds: float) -> ThroughputStatus:
         self.wait(seconds)
@@ -62,10 +68,16 @@ class Stream:
             before, self.row = self.row, replace(self.row, offsets={"t/0": whole}, records=self.batch)
             self.lag -= whole - before.offsets["t/0"]
             after = throughput_after(
-                self.seen, spec=SPEC, offsets=before.offsets, row=self.row, lag=round(self.lag), now=self.now
+                self.seen,
+                spec=SPEC,
+                offsets=before.offsets,
+                row=self.row,
+                lag=round(self.lag),
+                now=self.now,
+                clock_is_steady=not self.steps,
             )
             self.writes += after != self.seen
-            self.seen = after
+            self.seen, self.steps = after, False
 
 
 @pytest.mark.parametrize(
@@ -83,7 +95,7 @@ class Stream:
 )
 def test_the_rate_and_the_estimate(stream: Stream, seconds: float, rate: int | None, estimate: str | None) -> None:
     found = stream.run(seconds)
-    assert (found.records_per_second, found.estimated_catch_up, found.growing_since) == (rate, estimate, None)
+    assert (found.records_per_second, found.estimated_catch_up, found.growing_seconds) == (rate, estimate, 0)
     assert catch_up_seconds(found) == (None if estimate is None else parse_duration(estimate))
 
 
@@ -113,22 +125,61 @@ def test_the_time_of_idleness_does_not_dilute_the_rate_after_it() -> None:
 
 def test_a_lag_that_grows_under_full_batches_for_long_is_falling_behind() -> None:
     stream = Stream(lag=100_000, arrives=6_000, commits=5_000, batch=1_000)
-    stream.run(FALLING_BEHIND_AFTER.total_seconds())
-    assert not is_falling_behind(stream.seen, stream.now)
-    stream.run(70)
-    assert is_falling_behind(stream.seen, stream.now)
+    assert not is_falling_behind(stream.run(FALLING_BEHIND_AFTER.total_seconds()))
+    assert is_falling_behind(stream.run(70))
     stream.commits = 20_000
-    stream.run(70)
-    assert not is_falling_behind(stream.seen, stream.now)
+    assert not is_falling_behind(stream.run(70))
 
 
 def test_a_burst_that_one_batch_holds_is_not_falling_behind() -> None:
-    stream = Stream(lag=0, arrives=100, commits=90, batch=90)
-    stream.row = replace(stream.row, records=1_000_000)
-    stream.batch = 1_000_000
-    stream.commits = 0
-    stream.wait(600)
-    assert not is_falling_behind(stream.seen, stream.now)
+    stream = Stream(lag=300_000, arrives=6_000, commits=5_000, batch=1_000_000)
+    assert not is_falling_behind(stream.run(650))
+
+
+def test_a_step_of_the_clock_is_no_time_in_which_the_lag_grows() -> None:
+    stream = Stream(lag=100_000, arrives=6_000, commits=5_000, batch=1_000)
+    stream.run(90)
+    stream.step(600)
+    found = stream.run(70)
+    assert (found.records_per_second, is_falling_behind(found)) == (5_000, False)
+    assert is_falling_behind(stream.run(240))
+
+
+def test_a_clock_that_is_set_back_stops_no_figures() -> None:
+    stream = Stream(lag=0, arrives=100, commits=100)
+    stream.run(90)
+    stream.step(-7200)
+    stream.arrives = stream.commits = 300
+    assert stream.run(70).records_per_second == 300
+    stream.arrives = 0
+    assert stream.run(70).records_per_second == 0
+    writes = stream.writes
+    stream.run(600)
+    assert stream.writes == writes
+
+
+def test_a_window_of_another_operator_whose_clock_is_ahead_is_dropped() -> None:
+    stream = Stream(lag=0, arrives=100, commits=100)
+    stream.seen = replace(stream.run(90), since=stream.now + timedelta(hours=1))
+    assert stream.run(5).since == stream.now
+
+
+def test_a_step_inside_a_batch_begins_a_window_with_its_commit() -> None:
+    """From the middle of a batch of 100 s on, all its records would count for half of its time."""
+    stream = Stream(lag=10_000_000, commits=1_000, batch=100_000)
+    stream.run(350)
+    stream.step(600)
+    assert (found := stream.run(40)).since is None
+    assert (found.records_per_second, found.estimated_catch_up) == (1_000, "2h40m")
+    assert stream.run(110).records_per_second == 1_000
+
+
+def test_an_operator_that_begins_keeps_what_the_last_one_has_measured() -> None:
+    stream = Stream(lag=100_000, arrives=6_000, commits=5_000, batch=1_000)
+    stream.run(400)
+    stream.steps = True
+    found = stream.run(5)
+    assert (found.records_per_second, is_falling_behind(found)) == (5_000, True)
 
 
 @pytest.mark.parametrize("text", [None, "soon", "-1s", ""])
@@ -139,17 +190,22 @@ def test_an_estimate_that_is_none(text: str | None) -> None:
 OFFSETS = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(-(2**63), 2**63 - 1))
 
 
-@given(st.lists(st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31)), max_size=12))
+@given(
+    st.lists(
+        st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31), st.booleans()),
+        max_size=12,
+    ),
+)
 def test_whatever_the_row_says_the_status_stays_one_that_can_be_written(
-    looks: list[tuple[dict[str, int], int, int, int]],
+    looks: list[tuple[dict[str, int], int, int, int, bool]],
 ) -> None:
     """The row is in the tenant's Cassandra: a status that the API server refuses would stop the pipeline's loop."""
     seen: ThroughputStatus | None = None
     now, before = START, dict[str, int]()
-    for offsets, lag, seconds, records in looks:
+    for offsets, lag, seconds, records, is_steady in looks:
         now += timedelta(seconds=seconds)
         row = replace(ROW, offsets=offsets, records=records)
-        seen = throughput_after(seen, spec=SPEC, offsets=before, row=row, lag=lag, now=now)
+        seen = throughput_after(seen, spec=SPEC, offsets=before, row=row, lag=lag, now=now, clock_is_steady=is_steady)
         before = offsets
         if seen is None:
             continue

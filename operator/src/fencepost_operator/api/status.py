@@ -112,16 +112,17 @@ class ThroughputStatus(Model):
     """How fast records are committed, by the newest complete window, and the window that began at `since`.
 
     `estimated_catch_up` is a duration such as 12m: 0s when the pipeline keeps up, None when it is not known or not in
-    sight.  `records` were committed since `since`, when `lag` records waited.  `growing_since` is since when each
-    window ended with a larger lag than the one before, though more waited than a batch holds.
+    sight.  `records` were committed since `since`, when `lag` records waited; `since` is None until the next commit
+    begins a window.  `growing_seconds` is how long all windows in a row have lasted that ended with a larger lag than
+    they began with, though more waited than a batch holds.
     """
 
-    since: datetime
+    since: datetime | None = None
     records_per_second: int | None = None
     estimated_catch_up: str | None = None
     records: int = 0
     lag: int = 0
-    growing_since: datetime | None = None
+    growing_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

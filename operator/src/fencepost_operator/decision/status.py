@@ -63,7 +63,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = replace(
         status,
         lag=shown,
-        throughput=commits.throughput(status, pipeline.spec, row, shown, observation.now),
+        throughput=commits.throughput(status, pipeline.spec, row, shown, observation),
         committed=commits.committed(status.committed, row, could_read, observation),
         open_transactions=commits.open_transactions(status.open_transactions, observation),
         offline_partitions=commits.offline_partitions(status.offline_partitions, observation),

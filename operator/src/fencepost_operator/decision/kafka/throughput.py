@@ -5,6 +5,9 @@ end if 5,000 arrive per second.  So the estimate follows from how the lag itself
 
 A window begins and ends with a commit, because rates over parts of batches say little: one batch may take minutes.
 The first one begins with the run's first commit: the start of the cluster and of the driver does not count.
+
+A window is dropped when the clock steps or another operator has begun it: its length is not known.  How long the lag
+grows is the sum of the windows' lengths, so that a step is not minutes of growth.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ def throughput_after(
     row: FenceRow,
     lag: int,
     now: datetime,
+    clock_is_steady: bool,
 ) -> ThroughputStatus | None:
     """Return the figures after one more look; `offsets` are those of the look before, `lag` is that of now.
 
@@ -45,15 +49,16 @@ def throughput_after(
     Nothing changes while the pipeline is idle, so that nothing is written then.
     """
     moved = _moved(offsets, row.offsets)
-    if before is None and lag and not moved:
-        return None
-    if before is None or (_is_idle(before, now) and (moved or lag)):
-        return ThroughputStatus(since=now, lag=min(lag, LARGEST))
+    if before is None or before.since is None or before.since > now or not clock_is_steady:
+        return _begun(before, lag, now) if moved or not lag else _unbegun(before)
+    elapsed = now - before.since
+    if elapsed >= WINDOW and _is_idle(before) and (moved or lag):
+        return _begun(None, lag, now)
     if not moved and not lag and not before.records:
-        return replace(before, records_per_second=0, estimated_catch_up="0s", lag=0, growing_since=None)
-    records, elapsed = min(before.records + moved, LARGEST), (now - before.since).total_seconds()
-    is_over = elapsed >= WINDOW.total_seconds() and (moved or not lag)
-    return _closed(before, spec, row, records, lag, elapsed, now) if is_over else replace(before, records=records)
+        return replace(before, records_per_second=0, estimated_catch_up="0s", lag=0, growing_seconds=0)
+    before = replace(before, records=min(before.records + moved, LARGEST))
+    is_over = elapsed >= WINDOW and (moved or not lag)
+    return _closed(before, spec, row, lag, elapsed.total_seconds(), now) if is_over else before
 
 
 def catch_up_seconds(throughput: ThroughputStatus | None) -> float | None:
@@ -66,18 +71,26 @@ def catch_up_seconds(throughput: ThroughputStatus | None) -> float | None:
         return None
 
 
-def is_falling_behind(throughput: ThroughputStatus | None, now: datetime) -> bool:
+def is_falling_behind(throughput: ThroughputStatus) -> bool:
     """Return whether the lag has grown for long although each batch was full."""
-    if throughput is None or throughput.growing_since is None:
-        return False
-    return now - throughput.growing_since >= FALLING_BEHIND_AFTER
+    return throughput.growing_seconds >= FALLING_BEHIND_AFTER.total_seconds()
+
+
+def _begun(before: ThroughputStatus | None, lag: int, now: datetime) -> ThroughputStatus:
+    """Begin a window; the figures of the last complete one stay until this one is over."""
+    return replace(before or ThroughputStatus(), since=now, records=0, lag=min(lag, LARGEST))
+
+
+def _unbegun(before: ThroughputStatus | None) -> ThroughputStatus | None:
+    """Drop the window in progress; the next commit begins another one."""
+    return before and replace(before, since=None, records=0, lag=0)
 
 
 def _closed(
-    before: ThroughputStatus, spec: Spec, row: FenceRow, records: int, lag: int, elapsed: float, now: datetime
+    before: ThroughputStatus, spec: Spec, row: FenceRow, lag: int, elapsed: float, now: datetime
 ) -> ThroughputStatus:
     """Return the figures of the window that ends now, and begin the next one."""
-    rate = records / elapsed
+    rate = before.records / elapsed
     waiting = rate * KEPT_UP * max(spec.batch_interval, spec.source.kafka.target_batch_duration)
     full = min(lag, before.lag) > (row.records or 0)
     grows = lag > before.lag and lag > waiting and full
@@ -86,7 +99,7 @@ def _closed(
         estimated_catch_up="0s" if lag <= waiting else _estimate(lag, (before.lag - lag) / elapsed),
         since=now,
         lag=min(lag, LARGEST),
-        growing_since=(before.growing_since or before.since) if grows else None,
+        growing_seconds=min(before.growing_seconds + int(elapsed), LARGEST) if grows else 0,
     )
 
 
@@ -114,6 +127,6 @@ def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     return min(moved, LARGEST)
 
 
-def _is_idle(window: ThroughputStatus, now: datetime) -> bool:
-    """Return whether nothing has happened for so long that the window would dilute the rate of what happens now."""
-    return now - window.since >= WINDOW and window.records_per_second == 0 and not window.records and not window.lag
+def _is_idle(window: ThroughputStatus) -> bool:
+    """Return whether nothing happens: a long window would dilute the rate of what happens next."""
+    return window.records_per_second == 0 and not window.records and not window.lag

@@ -21,7 +21,7 @@ from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
-from fencepost_operator.decision.kafka.throughput import is_falling_behind
+from fencepost_operator.decision.kafka.throughput import FALLING_BEHIND_AFTER, is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
@@ -86,11 +86,11 @@ def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, s
 def falling_behind(context: Context, status: Status) -> str:
     """Return why the pipeline never catches up as it is, '' when it does or nothing runs."""
     figures = status.throughput
-    if figures is None or not context.is_streaming or not is_falling_behind(figures, context.now):
+    if figures is None or not context.is_streaming or not is_falling_behind(figures):
         return ""
+    lasted = format_duration(FALLING_BEHIND_AFTER.total_seconds())
     return with_remedy(
-        f"The lag has grown since {figures.growing_since:%Y-%m-%d %H:%M} UTC although every batch is full",
-        remedy_of(Reason.FALLING_BEHIND),
+        f"The lag has grown for at least {lasted} although every batch is full", remedy_of(Reason.FALLING_BEHIND)
     )
 
 

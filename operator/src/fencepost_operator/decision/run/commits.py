@@ -37,7 +37,7 @@ def lag(spec: object, row: FenceRow | None, observation: Observation) -> tuple[i
 
 
 def throughput(
-    status: Status, spec: object, row: FenceRow | None, lag: int | None, now: datetime
+    status: Status, spec: object, row: FenceRow | None, lag: int | None, observation: Observation
 ) -> ThroughputStatus | None:
     """Return how fast the run commits, None without one; while the lag is not known, nothing changes."""
     if status.run is None or status.run.ended_at is not None:
@@ -45,7 +45,15 @@ def throughput(
     if row is None or lag is None or not isinstance(spec, Spec):
         return status.throughput
     offsets = status.committed.offsets if status.committed is not None else {}
-    return throughput_after(status.throughput, spec=spec, offsets=offsets, row=row, lag=lag, now=now)
+    return throughput_after(
+        status.throughput,
+        spec=spec,
+        offsets=offsets,
+        row=row,
+        lag=lag,
+        now=observation.now,
+        clock_is_steady=observation.clock_is_steady,
+    )
 
 
 def committed(
