@@ -20,9 +20,7 @@ from fakes.world import (
 )
 from fencepost.contract.purge_request import PurgeReport
 from fencepost_operator.actions import Manifest
-from fencepost_operator.api import (
-    ObjectKey,
-)
+from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, Rejected
 from fencepost_operator.observation import (

@@ -253,12 +253,7 @@ class World:
     def fence(self, row: str) -> Fence:
         """Return the fence of a row, on this world's clock; it gives up at once."""
         return Fence(
-            self.table,
-            row,
-            patience=0.0,
-            now=self._micros,
-            monotonic=self._seconds,
-            sleep=lambda _seconds: None,
+            self.table, row, patience=0.0, now=self._micros, monotonic=self._seconds, sleep=lambda _seconds: None
         )
 
     def lose_node(self, key: ObjectKey, component: str, *, ago: timedelta = timedelta(0)) -> None:

@@ -32,10 +32,7 @@ CLASSES: Final = Resource(prefix="/apis/scheduling.k8s.io/v1", plural="priorityc
 NODE_STATUS: Final = Resource(prefix=NODES.prefix, plural=NODES.plural, subresource="status")
 
 RUNS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
-    "evicted": (
-        "head -c 67108864 /dev/zero > /tmp/full; exec sleep 600",
-        {"limits": {"ephemeral-storage": "8Mi"}},
-    ),
+    "evicted": ("head -c 67108864 /dev/zero > /tmp/full; exec sleep 600", {"limits": {"ephemeral-storage": "8Mi"}}),
     "preempted": ("sleep 600", {"limits": {SEAT: "1"}}),
 }
 

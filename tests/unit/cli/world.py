@@ -181,6 +181,12 @@ class World:
         assert ended.exit_code == code, ended.output
         return json.loads(ended.stdout)
 
+    def refused(self, *words: str) -> str:
+        """Return what a command that fails says of it."""
+        ended = self.run(*words)
+        assert ended.exit_code == 2, ended.output
+        return ended.stderr
+
     def keep(self, one: DeadLetter) -> None:
         self.kept_letters[one.topic, one.partition, one.offset, one.topic_id] = one
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from fencepost.batch import Batch, Range, Record, Sighting, SinkWork, Watermarks, Written
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Loss, Reason
+from fencepost.contract import Acceptance, CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Loss, Reason
 from fencepost.driver.loop import Loop
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import DataLoss
@@ -49,6 +51,8 @@ class FakeLog:
     begins: dict[str, int] = field(default_factory=dict)
     topic_id: str = "id"
     fault: Callable[[], None] = lambda: None
+    looks: int = 0
+    """How often the log was looked at."""
     epoch: int = 4
     leaderless: set[str] = field(default_factory=set)
     missing: float | None = None
@@ -56,6 +60,7 @@ class FakeLog:
     """Where a log was truncated before it grew again: a read under an older leader epoch returns that offset."""
 
     def state(self) -> Watermarks:
+        self.looks += 1
         self.fault()
         if self.missing is not None:
             return Watermarks(begins={}, ends={}, topic_ids={}, missing={"t": self.missing})
@@ -211,6 +216,25 @@ class World:
             look_ahead=look_ahead,
         )
         return loop, engine
+
+    def run(self, **changes: Any) -> FakeEngine:
+        """Take over, and run until the loop is idle."""
+        loop, engine = self.loop(self.take_over(), **changes)
+        loop.run()
+        return engine
+
+    def crash(self, step: str = "midway", batch: int = 1, **changes: Any) -> FakeEngine:
+        """Take over, and die at a step of the run's nth batch."""
+        loop, engine = self.loop(self.take_over(), **changes)
+        crash_at(engine, step, batch)
+        with pytest.raises(Crash):
+            loop.run()
+        return engine
+
+    def accept(self, loss: Loss | None, choice: str = "") -> None:
+        """Let a user accept a loss."""
+        given = Acceptance(by="kim", choice=choice, at=datetime(2026, 1, 1, tzinfo=UTC))
+        self.table.accept_loss(PIPELINE, present(loss), given)
 
     def _step(self, step: str) -> None:
         self.records_steps.append(step)

@@ -90,8 +90,7 @@ def test_after_a_batch_that_did_not_fit_the_next_one_is_as_careful_as_a_first_on
 
 def test_the_mirror_receives_the_claim_and_each_commit() -> None:
     world = World()
-    loop, _ = world.loop(world.take_over(), limit=20)
-    loop.run()
+    world.run(limit=20)
     rows = [row for row in world.table.history if row.driver is not None]
     committed = [dict(row.offsets) for before, row in pairwise(rows) if row.offsets != before.offsets]
     assert world.mirrored == [dict(rows[0].offsets), *committed]
@@ -101,8 +100,7 @@ def test_the_mirror_receives_the_claim_and_each_commit() -> None:
 def test_topics_that_left_the_spec_are_not_mirrored() -> None:
     """Their lag would grow forever in Kafka's tools, and a deleted one would make each write fail."""
     world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world.run()
     row = world.row()
     fence = world.fence()
     left = fence.plan(row, offsets={**row.offsets, "left/0": 7}, planned={**row.offsets, "left/0": 7})

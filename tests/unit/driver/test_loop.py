@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -15,19 +14,15 @@ from present import present
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
 
-def test_a_backlog_is_read_in_bounded_batches_without_a_pause() -> None:
-    world = World()
-    loop, engine = world.loop(world.take_over())
-    loop.run()
+def test_a_backlog_is_read_in_bounded_batches_without_a_pause(world: World) -> None:
+    engine = world.run()
     assert [batch.records for batch in engine.batches] == [10] * 5
     world.assert_complete()
     assert [report.lag for report in world.reports] == [40, 30, 20, 10, 0]
 
 
-def test_one_change_of_the_row_a_batch_in_a_backlog() -> None:
-    world = World()
-    loop, _ = world.loop(world.take_over())
-    loop.run()
+def test_one_change_of_the_row_a_batch_in_a_backlog(world: World) -> None:
+    world.run()
     offsets = [dict(row.offsets) for row in world.table.history if row.driver is not None]
     assert len(offsets) == 1 + 5  # the claim, then a commit a batch
     assert [sum(one.values()) for one in offsets] == [0, 10, 20, 30, 40, 50]
@@ -35,8 +30,7 @@ def test_one_change_of_the_row_a_batch_in_a_backlog() -> None:
 
 def test_idle_commits_nothing_and_waits() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
-    loop, engine = world.loop(world.take_over(), idle=4)
-    loop.run()
+    engine = world.run(idle=4)
     assert engine.batches == []
     assert len([row for row in world.table.history if row.driver is not None]) == 1
 
@@ -45,11 +39,9 @@ def test_a_batch_after_idleness_is_recorded_before_it_is_written() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
     loop, engine = world.loop(world.take_over(), idle=2)
     seen: list[Mapping[str, int]] = []
-    looks = Counter[str]()
 
     def arrive() -> None:
-        looks["n"] += 1
-        if looks["n"] == 2:
+        if world.log.looks == 2:
             world.log.ends["t/0"] = 3
 
     world.log.fault = arrive
@@ -80,19 +72,16 @@ def test_an_idle_loop_lives_by_each_look_and_not_while_kafka_is_silent() -> None
 
 def test_an_idle_loop_keeps_the_workers_warm() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
-    loop, engine = world.loop(world.take_over(), idle=100)
-    loop.run()
+    engine = world.run(idle=100)
     assert engine.warmed == 3
 
 
 def test_batches_keep_the_workers_warm() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
     loop, engine = world.loop(world.take_over(), idle=100)
-    looks = Counter[str]()
 
     def arrive() -> None:
-        looks["n"] += 1
-        world.log.ends["t/0"] = looks["n"] // 10
+        world.log.ends["t/0"] = world.log.looks // 10
 
     world.log.fault = arrive
     loop.run()
@@ -102,13 +91,11 @@ def test_batches_keep_the_workers_warm() -> None:
 
 def test_the_interval_lies_between_the_starts_of_two_batches() -> None:
     world = World(log=FakeLog(ends={"t/0": 5}))
-    loop, _ = world.loop(world.take_over(), idle=1)
-    loop.run()
+    world.run(idle=1)
     assert world.row().offsets == {"t/0": 5}
 
 
-def test_a_stop_finishes_the_batch_in_progress() -> None:
-    world = World()
+def test_a_stop_finishes_the_batch_in_progress(world: World) -> None:
     loop, engine = world.loop(world.take_over())
     engine.midway = loop._stop.set
     loop.run()
@@ -117,9 +104,8 @@ def test_a_stop_finishes_the_batch_in_progress() -> None:
 
 
 @pytest.mark.parametrize("moment", ["midway", "after the commit"])
-def test_a_stop_leaves_nothing_planned_that_is_not_begun(moment: str) -> None:
+def test_a_stop_leaves_nothing_planned_that_is_not_begun(moment: str, world: World) -> None:
     """So that an upgrade finds no batch of which the old code may have written a part."""
-    world = World()
     loop, engine = world.loop(world.take_over())
     if moment == "midway":
         engine.midway = loop._stop.set
@@ -132,9 +118,8 @@ def test_a_stop_leaves_nothing_planned_that_is_not_begun(moment: str) -> None:
     assert furthest == (10 if moment == "midway" else 20), "after a stop no batch is planned"
 
 
-def test_a_stop_leaves_a_batch_that_a_predecessor_began() -> None:
-    world = World()
-    died(world)
+def test_a_stop_leaves_a_batch_that_a_predecessor_began(world: World) -> None:
+    world.crash(driver="old")
     planned = world.row().planned
     loop, engine = world.loop(world.take_over())
     loop.claim()
@@ -144,23 +129,10 @@ def test_a_stop_leaves_a_batch_that_a_predecessor_began() -> None:
     assert engine.batches == []
 
 
-def died(world: World) -> None:
-    """A run that wrote a part of its first batch."""
-    loop, engine = world.loop(world.take_over(), driver="old")
-
-    def crash() -> None:
-        raise Crash
-
-    engine.midway = crash
-    with pytest.raises(Crash):
-        loop.run()
-
-
 @pytest.mark.parametrize("limit", [10, 4])
-def test_a_finishing_run_does_exactly_what_was_begun_and_ends(limit: int) -> None:
+def test_a_finishing_run_does_exactly_what_was_begun_and_ends(limit: int, world: World) -> None:
     """Also where the batch was cut after a part of it may have been written."""
-    world = World()
-    died(world)
+    world.crash(driver="old")
     began = dict(world.row().planned)
     assert sum(began.values()) == 10
     loop, engine = world.loop(world.take_over(), finish_until=began, first_batch_limit=limit, limit=limit)
@@ -171,9 +143,8 @@ def test_a_finishing_run_does_exactly_what_was_begun_and_ends(limit: int) -> Non
     assert world.row().offsets != world.log.ends
 
 
-def test_a_finishing_run_that_finds_all_done_writes_nothing() -> None:
-    world = World()
-    died(world)
+def test_a_finishing_run_that_finds_all_done_writes_nothing(world: World) -> None:
+    world.crash(driver="old")
     began = dict(world.row().planned)
     for _ in range(2):
         loop, engine = world.loop(world.take_over(), finish_until=began)
@@ -182,31 +153,24 @@ def test_a_finishing_run_that_finds_all_done_writes_nothing() -> None:
     assert world.row().offsets == world.row().planned == began
 
 
-def test_a_stop_before_the_first_batch_claims_and_ends() -> None:
-    world = World()
+def test_a_stop_before_the_first_batch_claims_and_ends(world: World) -> None:
     loop, engine = world.loop(world.take_over())
     loop._stop.set()
     loop.run()
     assert engine.batches == []
 
 
-def test_a_run_that_was_given_a_limit_never_reaches_the_size_that_failed() -> None:
-    world = World()
-    dying, engine = world.loop(world.take_over(), limit=16)
-    crash_at(engine, "after", 1)
-    with pytest.raises(Crash):
-        dying.run()
-    limited, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=8)
-    limited.run()
+def test_a_run_that_was_given_a_limit_never_reaches_the_size_that_failed(world: World) -> None:
+    engine = world.crash("after", 1, limit=16)
+    engine = world.run(driver="pod-2", limit=16, first_batch_limit=8)
     assert [batch.records for batch in engine.batches] == [8, 8, 8, 8, 8, 8, 2]
     world.assert_complete()
     planned = [sum(row.planned.values()) for row in world.table.history if row.driver == "pod-2"]
     assert planned[0] == 8  # by the claim, before anything is written
 
 
-def test_a_limited_run_doubles_its_batch_size_every_ten_minutes() -> None:
+def test_a_limited_run_doubles_its_batch_size_every_ten_minutes(world: World) -> None:
     """A limit that was too low, after an outage say, does not slow the pipeline down until its next restart."""
-    world = World()
     world.log.ends = {"t/0": 50, "t/1": 50}
     clock = {"now": 0.0}
     limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=4, now=lambda: clock["now"])
@@ -221,47 +185,36 @@ def test_a_limited_run_doubles_its_batch_size_every_ten_minutes() -> None:
     world.assert_complete()
 
 
-def test_the_run_after_a_limited_one_has_the_full_size_again() -> None:
-    world = World()
-    limited, engine = world.loop(world.take_over(), limit=16, first_batch_limit=8)
-    limited.run()
+def test_the_run_after_a_limited_one_has_the_full_size_again(world: World) -> None:
+    engine = world.run(limit=16, first_batch_limit=8)
     world.log.ends["t/0"] += 32
-    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16)
-    again.run()
+    engine = world.run(driver="pod-2", limit=16)
     assert [batch.records for batch in engine.batches] == [16, 16]
     world.assert_complete()
 
 
-def test_a_cut_batch_that_fails_again_is_repeated_as_it_was_cut() -> None:
-    world = World()
+def test_a_cut_batch_that_fails_again_is_repeated_as_it_was_cut(world: World) -> None:
     for number, limit in enumerate((None, 8, 4)):
         dying, engine = world.loop(world.take_over(), driver=f"pod-{number}", limit=16, first_batch_limit=limit)
         crash_at(engine, "midway", 1)
         with pytest.raises(Crash):
             dying.run()
         assert engine.batches[0].records == (limit or 16)
-    last, engine = world.loop(world.take_over(), driver="last", limit=16)
-    last.run()
+    engine = world.run(driver="last", limit=16)
     assert engine.batches[0].records == 4
     world.assert_complete()
 
 
-def test_what_an_earlier_run_may_have_begun_is_repeated_also_where_it_is_cut() -> None:
-    world = World()
-    dying, engine = world.loop(world.take_over(), limit=16)
-    crash_at(engine, "midway", 2)
-    with pytest.raises(Crash):
-        dying.run()
+def test_what_an_earlier_run_may_have_begun_is_repeated_also_where_it_is_cut(world: World) -> None:
+    engine = world.crash("midway", 2, limit=16)
     assert not any(batch.is_repeated for batch in engine.batches)
-    again, engine = world.loop(world.take_over(), driver="pod-2", limit=16, first_batch_limit=8)
-    again.run()
+    engine = world.run(driver="pod-2", limit=16, first_batch_limit=8)
     assert [batch.is_repeated for batch in engine.batches[:3]] == [True, True, False]
     assert not any(batch.is_repeated for batch in engine.batches[2:])
     world.assert_complete()
 
 
-def test_a_row_of_another_owner_is_not_claimed() -> None:
-    world = World()
+def test_a_row_of_another_owner_is_not_claimed(world: World) -> None:
     loop, engine = world.loop(world.take_over(), owner="cluster/another")
     with pytest.raises(Fenced, match="belongs to"):
         loop.run()

@@ -79,8 +79,7 @@ def truncated(start: int, part: Range) -> DataLoss:
 
 
 def run(world: World, limit: int = 1000) -> None:
-    loop, _ = world.loop(world.take_over(), driver=f"pod-{world.row().epoch}", limit=limit)
-    loop.run()
+    world.run(driver=f"pod-{len(world.table.history)}", limit=limit)
 
 
 def losing(world: World) -> tuple[int, int]:
@@ -189,8 +188,7 @@ def test_its_election_between_two_looks_is_found_too() -> None:
     log = Replicas(logs={"A": [1] * 160, "B": [1] * 100 + [2] * 50}, leads={"A": 3, "B": 2})
     log.everyone_asks("B")
     world = World(log=log)
-    loop, engine = world.loop(world.take_over(), limit=200)
-    loop.run()
+    engine = world.run(limit=200)
     log.logs["B"] += [2] * 10
     loop, engine = world.loop(world.take_over(), driver="other", limit=200)
 

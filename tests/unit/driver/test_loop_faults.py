@@ -17,8 +17,7 @@ from fencepost.fence.memory import MemoryFenceTable
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
 
-def test_a_twin_loses_at_the_claim_and_writes_nothing() -> None:
-    world = World()
+def test_a_twin_loses_at_the_claim_and_writes_nothing(world: World) -> None:
     epoch = world.take_over()
     first, _ = world.loop(epoch, driver="pod-1")
     first.claim()
@@ -29,8 +28,7 @@ def test_a_twin_loses_at_the_claim_and_writes_nothing() -> None:
     assert engine.batches == []
 
 
-def test_fenced_in_the_middle_of_a_batch_commits_nothing_and_its_rows_lose() -> None:
-    world = World()
+def test_fenced_in_the_middle_of_a_batch_commits_nothing_and_its_rows_lose(world: World) -> None:
     old, engine = world.loop(world.take_over(), driver="old")
 
     def replaced() -> None:
@@ -53,8 +51,7 @@ def test_fenced_in_the_middle_of_a_batch_commits_nothing_and_its_rows_lose() -> 
 @pytest.mark.parametrize("limit", [3, 10, 100])
 @pytest.mark.parametrize("step", ["before", "midway", "after"])
 @pytest.mark.parametrize("batch", [1, 2, 4])
-def test_a_crash_around_a_write_repeats_exactly_that_batch(step: str, batch: int, limit: int) -> None:
-    world = World()
+def test_a_crash_around_a_write_repeats_exactly_that_batch(step: str, batch: int, limit: int, world: World) -> None:
     loop, engine = world.loop(world.take_over(), limit=limit)
     crash_at(engine, step, batch)
     try:
@@ -91,8 +88,7 @@ def test_whatever_fails_at_the_fence_every_record_is_written_and_no_batch_is_tor
         finally:
             world.table.before = world.table.after = lambda _call: None
         world.log.ends["t/0"] += grow
-    last, _ = world.loop(world.take_over(), driver="last", limit=limit)
-    last.run()
+    world.run(driver="last", limit=limit)
     world.assert_complete()
     world.assert_each_batch_whole()
     epochs = [row.epoch for row in world.table.history]
@@ -137,9 +133,8 @@ class Silence:
         self._ended.set()
 
 
-def test_a_finished_batch_is_committed_while_kafka_is_silent() -> None:
+def test_a_finished_batch_is_committed_while_kafka_is_silent(world: World) -> None:
     """Injected: the look ahead hangs; the commit used to wait for its whole patience."""
-    world = World()
     silence = Silence(world, look=2)
     loop, engine = world.loop(world.take_over(), look_ahead=0.01)
     looks: list[int] = []
@@ -187,28 +182,24 @@ def test_a_stop_while_kafka_is_silent_ends_the_run_cleanly(look: int) -> None:
 
 def fails_after_the_claim(world: World, when: Callable[[], None] = lambda: None) -> None:
     """Injected: Kafka is down from the second look at the log; `when` is called at each look that fails."""
-    looks = Counter[str]()
 
     def down() -> None:
-        looks["n"] += 1
-        if looks["n"] > 1:
+        if world.log.looks > 1:
             when()
             raise DependencyDown("no broker")
 
     world.log.fault = down
 
 
-def test_a_stop_while_kafka_is_down_is_not_an_error() -> None:
+def test_a_stop_while_kafka_is_down_is_not_an_error(world: World) -> None:
     """Injected: asked to stop, the log gives up at once instead of at the end of its patience."""
-    world = World()
     loop, _ = world.loop(world.take_over())
     fails_after_the_claim(world, loop._stop.set)
     loop.run()
     assert sum(world.row().offsets.values()) == 10
 
 
-def test_kafka_down_while_writing_commits_then_ends() -> None:
-    world = World()
+def test_kafka_down_while_writing_commits_then_ends(world: World) -> None:
     loop, _ = world.loop(world.take_over())
     fails_after_the_claim(world)
     with pytest.raises(DependencyDown):

@@ -17,26 +17,22 @@ from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavaila
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.history.checks import check_history
 from present import present
-from unit.driver.loop_world import PIPELINE, Crash, FakeLog, World, crash_at
+from unit.driver.loop_world import PIPELINE, FakeLog, World
 
 
 def caught_up() -> World:
     """A world whose first run has read everything."""
     world = World()
-    first, _ = world.loop(world.take_over())
-    first.run()
+    world.run()
     return world
 
 
-def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
-    world = World()
+def test_data_loss_seen_while_writing_is_raised_after_the_commit(world: World) -> None:
     loop, engine = world.loop(world.take_over())
     engine.midway = lambda: world.log.begins.update({"t/0": 25})
-    looks = Counter[str]()
 
     def cut_later() -> None:
-        looks["n"] += 1
-        if looks["n"] > 1:
+        if world.log.looks > 1:
             world.log.begins["t/0"] = 25
 
     world.log.fault = cut_later
@@ -45,9 +41,8 @@ def test_data_loss_seen_while_writing_is_raised_after_the_commit() -> None:
     assert sum(world.row().offsets.values()) == 10
 
 
-def test_nothing_of_a_topic_that_was_recreated_while_it_was_read_is_committed() -> None:
+def test_nothing_of_a_topic_that_was_recreated_while_it_was_read_is_committed(world: World) -> None:
     """The reader asks for the topic's id; what is lost is everything from the committed offsets on."""
-    world = World()
     loop, engine = world.loop(world.take_over())
 
     def recreate() -> None:
@@ -64,10 +59,8 @@ def test_nothing_of_a_topic_that_was_recreated_while_it_was_read_is_committed() 
     assert len(engine.batches) == 1
 
 
-def test_a_recreated_topic_stops_the_next_run() -> None:
-    world = World()
-    loop, _ = world.loop(world.take_over())
-    loop.run()
+def test_a_recreated_topic_stops_the_next_run(world: World) -> None:
+    world.run()
     world.log.topic_id = "another"
     again, engine = world.loop(world.take_over(), driver="pod-2")
     with pytest.raises(DataLoss, match="recreated"):
@@ -78,7 +71,7 @@ def test_a_recreated_topic_stops_the_next_run() -> None:
 
 def losing(world: World) -> DataLoss:
     """Run into a loss."""
-    loop, engine = world.loop(world.take_over(), driver=f"pod-{len(world.reports)}")
+    loop, engine = world.loop(world.take_over(), driver=f"pod-{len(world.reports)}-{len(world.table.losses)}")
     with pytest.raises(DataLoss) as caught:
         loop.run()
     assert engine.batches == []
@@ -93,14 +86,12 @@ def test_a_loss_is_recorded_and_the_next_run_skips_what_is_accepted_of_it_and_no
     loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (30, 40), "t/1": (20, 25)}
     assert losing(world).loss == loss
-    acceptance = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
-    world.table.accept_loss(PIPELINE, loss, acceptance)
+    world.accept(loss)
     world.log.begins["t/1"] = 33
     more = present(losing(world).loss)
     assert more.ranges == {"t/1": (25, 33)}
-    world.table.accept_loss(PIPELINE, more, acceptance)
-    again, _ = world.loop(world.take_over(), driver="pod-9")
-    again.run()
+    world.accept(more)
+    world.run(driver="pod-9")
     assert world.row().offsets == world.log.ends
     written = {key for key, _ in world.store.cells.items()}
     gone = {("t/0", at) for at in range(30, 40)} | {("t/1", at) for at in range(20, 33)}
@@ -151,14 +142,10 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
         loop.run()
     loss = present(caught.value.loss)
     assert (loss.ranges, loss.topics) == ({"t/0": (12, 30)}, {"t": TopicChange("id", "id")})
-    world.table.accept_loss(PIPELINE, loss, Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC)))
-    again, engine = world.loop(world.take_over(), driver="pod-3")
-    again.run()
+    world.accept(loss)
+    engine = world.run(driver="pod-3")
     assert engine.batches[0].ranges[0].start == 12
     assert world.row().offsets == world.log.ends
-
-
-ACCEPTED = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_truncated_log_that_ends_before_the_offset_is_lost_from_its_truncation() -> None:
@@ -167,9 +154,8 @@ def test_a_truncated_log_that_ends_before_the_offset_is_lost_from_its_truncation
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 20
     loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (12, 30)}
-    world.table.accept_loss(PIPELINE, loss, ACCEPTED)
-    again, engine = world.loop(world.take_over(), driver="pod-9")
-    again.run()
+    world.accept(loss)
+    engine = world.run(driver="pod-9")
     assert engine.batches[0].ranges[0].start == 12
     assert world.row().offsets == world.log.ends
 
@@ -178,21 +164,18 @@ def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None
     """Found: the claim forgot under which leader the accepted offset was reached."""
     world = caught_up()
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
-    loss = present(losing_at_the_first_batch(world).loss)
+    loss = present(losing(world).loss)
     assert loss.ranges == {"t/0": (12, 30)}
     world.log.epoch, world.log.grown_again_from["t/0"] = 6, 7
-    world.table.accept_loss(PIPELINE, loss, ACCEPTED)
-    more = present(losing_at_the_first_batch(world).loss)
+    world.accept(loss)
+    more = present(losing(world).loss)
     assert more.ranges == {"t/0": (7, 12)}
 
 
 def test_a_log_truncated_before_the_offset_loses_the_begun_batch_and_what_was_committed() -> None:
     world = caught_up()
     world.log.ends["t/0"] = 40
-    dying, engine = world.loop(world.take_over(), driver="old")
-    crash_at(engine, "midway", 1)
-    with pytest.raises(Crash):
-        dying.run()
+    world.crash("midway", 1, driver="old")
     assert world.row().planned["t/0"] == 40
     world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 35
     loss = present(losing(world).loss)
@@ -211,14 +194,6 @@ def test_a_loss_is_recorded_once_kafka_answers_where_the_log_was_truncated() -> 
     with pytest.raises(DependencyDown):
         loop.run()
     assert world.table.losses == {}
-
-
-def losing_at_the_first_batch(world: World) -> DataLoss:
-    loop, engine = world.loop(world.take_over(), driver=f"pod-{len(world.table.losses) + 1}")
-    with pytest.raises(DataLoss) as caught:
-        loop.run()
-    assert engine.batches == []
-    return caught.value
 
 
 def test_a_truncation_while_a_run_idles_is_found_before_the_next_batch_although_the_log_grew_again() -> None:
@@ -240,8 +215,7 @@ def test_a_truncation_while_a_run_idles_is_found_before_the_next_batch_although_
 def test_another_leader_with_all_records_is_checked_once() -> None:
     world = caught_up()
     world.log.epoch, world.log.ends["t/0"] = 5, 60
-    loop, _ = world.loop(world.take_over(), driver="pod-2")
-    loop.run()
+    world.run(driver="pod-2")
     world.assert_complete()
     assert world.records_steps == ["check"]
 
@@ -286,10 +260,7 @@ def test_of_a_claimed_loss_what_the_driver_sees_is_recorded() -> None:
 def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that_is_accepted(finishes: bool) -> None:
     """Found: its records never come back, so the old code never finished it and the new code never started."""
     world = World()
-    dying, engine = world.loop(world.take_over(), driver="old")
-    crash_at(engine, "midway", 1)
-    with pytest.raises(Crash):
-        dying.run()
+    world.crash("midway", 1, driver="old")
     assert world.row().planned == {"t/0": 5, "t/1": 5}
     world.log.ends = {"t/0": 3, "t/1": 20}
     until = {"t/0": 5, "t/1": 5} if finishes else {}
@@ -298,8 +269,7 @@ def test_a_batch_that_ends_beyond_a_truncated_log_is_a_loss_and_closed_once_that
         DataLoss, match=r"2 offsets of 1 partition were read and no longer exist: t/0 \[3, 5\)"
     ) as caught:
         loop.run()
-    given = Acceptance(by="kim", choice="", at=datetime(2026, 1, 1, tzinfo=UTC))
-    world.table.accept_loss(PIPELINE, present(caught.value.loss), given)
+    world.accept(caught.value.loss)
     left = {"t/0": 3, "t/1": 5} if finishes else {}
     again, _ = world.loop(world.take_over(), driver="pod-3", finish_until=left)
     again.claim()
@@ -339,16 +309,14 @@ def test_a_loss_that_cannot_be_recorded(error: Exception, ends: type[Exception])
 
 def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_a_data_loss() -> None:
     world = caught_up()
-    looks = Counter[str]()
+    world.log.looks = 0
 
     def forget() -> None:
-        looks["n"] += 1
-        world.log.missing = 3.0 if looks["n"] < 4 else None
+        world.log.missing = 3.0 if world.log.looks < 4 else None
 
     world.log.fault = forget
     world.log.ends["t/0"] += 7
-    again, _ = world.loop(world.take_over(), driver="pod-2", idle=6)
-    again.run()
+    world.run(driver="pod-2", idle=6)
     world.assert_complete()
     world.log.fault = lambda: None
     world.log.missing = plan.AGREEMENT
@@ -357,35 +325,33 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_is_not_a_data_loss() -
         third.run()
 
 
-def accept_whatever_is_gone(world: World, lost: DataLoss) -> None:
-    given = Acceptance(by="kim", choice="earliest", at=datetime(2026, 1, 1, tzinfo=UTC))
-    world.table.accept_loss(PIPELINE, present(lost.loss), given)
-
-
 def expiring() -> World:
     """A pipeline that has committed, and then fell behind a retention that continues."""
     world = World(log=FakeLog(ends={f"t/{number}": 10 for number in range(5)}))
-    loop, _ = world.loop(world.take_over(), driver="first", limit=100)
-    loop.run()
+    world.run(driver="first", limit=100)
     world.log.ends = dict.fromkeys(world.log.ends, 1000)
     world.log.begins = dict.fromkeys(world.log.ends, 20)
     return world
 
 
+def expired() -> World:
+    """The same, once its first loss is accepted, with all that expires until the next claim."""
+    world = expiring()
+    world.accept(losing(world).loss, "earliest")
+    return world
+
+
 def test_an_open_acceptance_covers_what_expires_until_the_next_run_claims() -> None:
     """Found: 50 acceptances by hand, and no record read: each run found a segment more gone."""
-    world = expiring()
-    accept_whatever_is_gone(world, losing(world))
+    world = expired()
     world.log.begins["t/3"] = 520
-    loop, _ = world.loop(world.take_over(), driver="next", limit=5000)
-    loop.run()
+    world.run(driver="next", limit=5000)
     assert world.row().offsets == world.log.ends
     assert world.table.skipped == {**{(PIPELINE, key, 10): 20 for key in world.log.ends}, (PIPELINE, "t/3", 10): 520}
 
 
 def test_a_run_under_an_open_acceptance_continues_past_what_expires_meanwhile() -> None:
-    world = expiring()
-    accept_whatever_is_gone(world, losing(world))
+    world = expired()
     loop, engine = world.loop(world.take_over(), driver="next", limit=50)
     attempts = Counter[str]()
 
@@ -415,8 +381,7 @@ def accepted_in(world: World) -> list[AcceptedLoss]:
 
 def test_an_open_acceptance_ends_where_the_log_ended_at_the_claim() -> None:
     """Records that came after it are another loss, which is not accepted."""
-    world = expiring()
-    accept_whatever_is_gone(world, losing(world))
+    world = expired()
     loop, engine = world.loop(world.take_over(), driver="next", limit=50)
 
     def expire() -> None:
@@ -452,17 +417,12 @@ def test_an_open_acceptance_covers_its_topics_alone() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 4])
 def test_an_open_acceptance_survives_the_run_that_claimed_under_it(step: str, batch: int) -> None:
     """Found: after a crash the next segment that expired was another loss, and another page."""
-    world = expiring()
-    accept_whatever_is_gone(world, losing(world))
-    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
-    crash_at(engine, step, batch)
-    with pytest.raises(Crash):
-        loop.run()
+    world = expired()
+    world.crash(step, batch, driver="next", limit=50)
     assert set(world.row().accepted_until.values()) == {1000}
     world.log.begins["t/1"] = 500
     died_at = world.row().offsets["t/1"]
-    again, _ = world.loop(world.take_over(), driver="third", limit=50)
-    again.run()
+    world.run(driver="third", limit=50)
     assert world.row().offsets == world.log.ends
     assert world.row().accepted_until == {}
     assert world.table.skipped[PIPELINE, "t/1", died_at] == 500
@@ -471,12 +431,8 @@ def test_an_open_acceptance_survives_the_run_that_claimed_under_it(step: str, ba
 
 def test_a_rewind_ends_an_open_acceptance() -> None:
     """What is read again was read before, and its rows are gone: that loss is not accepted."""
-    world = expiring()
-    accept_whatever_is_gone(world, losing(world))
-    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
-    crash_at(engine, "before", 4)
-    with pytest.raises(Crash):
-        loop.run()
+    world = expired()
+    world.crash("before", 4, driver="next", limit=50)
     world.take_over()
     world.fence().rewind(world.row(), offsets=dict.fromkeys(world.log.ends, 25), leader_epochs={}, growth_barrier={})
     world.log.begins["t/1"] = 500

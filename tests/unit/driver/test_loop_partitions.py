@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 
 import pytest
 
@@ -13,8 +12,7 @@ from fencepost.errors import BadSpec, DependencyDown
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 
 
-def test_partitions_that_appear_are_read_from_zero() -> None:
-    world = World()
+def test_partitions_that_appear_are_read_from_zero(world: World) -> None:
     loop, engine = world.loop(world.take_over(), idle=3)
 
     def grow() -> None:
@@ -25,38 +23,34 @@ def test_partitions_that_appear_are_read_from_zero() -> None:
     world.assert_complete()
 
 
-def test_the_row_keeps_the_barrier_of_each_growth() -> None:
+def test_the_row_keeps_the_barrier_of_each_growth(world: World) -> None:
     """A rewind to before them reads the partitions in the order in which they came."""
-    world = World()
-    world.loop(world.take_over())[0].run()
+    world.run()
     world.log.ends["t/2"] = 7
-    world.loop(world.take_over(), driver="pod-2")[0].run()
+    world.run(driver="pod-2")
     first = {"t/0": 30, "t/1": 20, "t/2": 0}
     assert (world.row().growth_barrier, world.row().growths) == (first, (first,))
     world.log.ends |= {"t/0": 40, "t/3": 5}
-    world.loop(world.take_over(), driver="pod-3")[0].run()
+    world.run(driver="pod-3")
     world.assert_complete()
     second = {"t/0": 40, "t/1": 20, "t/2": 7, "t/3": 0}
     assert (world.row().growth_barrier, world.row().growths) == (second, (first, second))
     world.log.ends["t/4"] = 3
-    world.loop(world.take_over(), driver="pod-4")[0].run()
+    world.run(driver="pod-4")
     assert world.row().growths == (first, second, world.row().growth_barrier)
 
 
 def _grow_at(world: World, look: int, *, records: int) -> None:
     """Let the topic have one more partition from the n-th look at the log on; the first is the claim's."""
-    looks = Counter[str]()
 
     def grow() -> None:
-        looks["n"] += 1
-        if looks["n"] == look:
+        if world.log.looks == look:
             world.log.ends["t/2"] = records
 
     world.log.fault = grow
 
 
-def test_an_empty_partition_that_appears_during_a_backlog_is_read_once_it_has_records() -> None:
-    world = World()
+def test_an_empty_partition_that_appears_during_a_backlog_is_read_once_it_has_records(world: World) -> None:
     loop, engine = world.loop(world.take_over())
     _grow_at(world, 2, records=0)
 
@@ -74,36 +68,31 @@ def test_an_empty_partition_that_appears_during_a_backlog_is_read_once_it_has_re
 @pytest.mark.parametrize("step", ["before", "midway", "after"])
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_a_crash_after_partitions_grew_in_a_backlog_repeats_exactly_that_batch(
-    step: str, batch: int, records: int
+    step: str, batch: int, records: int, world: World
 ) -> None:
-    world = World()
     loop, engine = world.loop(world.take_over())
     _grow_at(world, 2, records=records)
     crash_at(engine, step, batch)
     with pytest.raises(Crash):
         loop.run()
     world.log.ends["t/1"] += 5
-    again, second = world.loop(world.take_over(), driver="pod-2", limit=11)
-    again.run()
+    second = world.run(driver="pod-2", limit=11)
     assert second.batches[0].ranges == loop.hand.ranges
     world.assert_complete()
     world.assert_each_batch_whole()
 
 
-def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one() -> None:
-    world = World()
+def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one(world: World) -> None:
     loop, engine = world.loop(world.take_over(), limit=100)
     world.log.leaderless = set()
-    looks = Counter[str]()
 
     def lose() -> None:
-        looks["n"] += 1
-        world.log.leaderless = {"t/1"} if 1 < looks["n"] < 5 else set()
-        world.log.ends["t/0"] = 30 + looks["n"]
+        world.log.leaderless = {"t/1"} if 1 < world.log.looks < 5 else set()
+        world.log.ends["t/0"] = 30 + world.log.looks
 
     world.log.fault = lose
     world.log.ends = {"t/0": 30, "t/1": 20}
-    loop._wait = lambda _seconds: loop._stop.set() if looks["n"] > 8 else None
+    loop._wait = lambda _seconds: loop._stop.set() if world.log.looks > 8 else None
     loop.run()
     assert [report.unavailable for report in world.reports][:2] == [("t/1",), ("t/1",)]
     assert world.reports[-1].unavailable == ()
@@ -111,19 +100,15 @@ def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one() -> 
     assert engine.batches[1].spans().keys() == {"t/0"}
 
 
-def test_a_claim_waits_for_a_new_topic_until_kafka_agrees_that_it_does_not_exist() -> None:
-    world = World()
-    looks = Counter[str]()
-
+def test_a_claim_waits_for_a_new_topic_until_kafka_agrees_that_it_does_not_exist(world: World) -> None:
     def agree() -> None:
-        looks["n"] += 1
-        world.log.missing = float(10 * looks["n"])
+        world.log.missing = float(10 * world.log.looks)
 
     world.log.fault = agree
     loop, _ = world.loop(world.take_over(), idle=100)
     with pytest.raises(BadSpec, match="does not exist"):
         loop.run()
-    assert looks["n"] == 3
+    assert world.log.looks == 3
     assert world.row().driver is None
 
 
@@ -135,9 +120,8 @@ def test_a_claim_waits_for_the_leader_of_each_new_partition_for_a_limited_time()
     assert world.row().driver is None
 
 
-def test_a_batch_carries_the_leader_epochs_of_what_was_committed() -> None:
+def test_a_batch_carries_the_leader_epochs_of_what_was_committed(world: World) -> None:
     """The reader asks Kafka with them whether the log diverged before the batch."""
-    world = World()
     loop, engine = world.loop(world.take_over())
     count = Counter[str]()
 
@@ -168,8 +152,7 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were_and_a_restart_k
         loop.run()
     assert world.row().growth_barrier == {"t/0": 30, "t/2": 0}
     world.log.ends["t/0"] = 45
-    again, second = world.loop(world.take_over(), driver="pod-2")
-    again.run()
+    second = world.run(driver="pod-2")
     spans = [batch.spans() for batch in (*engine.batches, *second.batches)]
     first = next(number for number, span in enumerate(spans) if "t/2" in span)
     assert max(span["t/0"][1] for span in spans[:first]) >= 30
@@ -177,41 +160,27 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were_and_a_restart_k
     assert world.row().growth_barrier == {"t/0": 30, "t/2": 0}  # passed, and kept for a rewind
 
 
-def test_the_ends_of_the_log_are_in_the_row_for_who_cannot_ask_kafka() -> None:
-    world = World()
-    loop, _ = world.loop(world.take_over())
-    loop.run()
+def test_the_ends_of_the_log_are_in_the_row_for_who_cannot_ask_kafka(world: World) -> None:
+    world.run()
     assert world.row().log_ends == world.log.ends
 
 
-def test_a_claim_without_a_leader_keeps_what_was_begun() -> None:
+def test_a_claim_without_a_leader_keeps_what_was_begun(world: World) -> None:
     """Found: the operator saw nothing open, so new code began beside the old rows of the partition."""
-    world = World()
-    loop, engine = world.loop(world.take_over(), driver="d1", limit=10)
-    crash_at(engine, "after", 1)
-    with suppress(Crash):
-        loop.run()
+    world.crash("after", 1, driver="d1", limit=10)
     assert world.row().planned == {"t/0": 5, "t/1": 5}
     world.log.leaderless = {"t/1"}
-    loop, engine = world.loop(world.take_over(), driver="d2", limit=10)
-    crash_at(engine, "before", 2)
-    with suppress(Crash):
-        loop.run()
+    world.crash("before", 2, driver="d2", limit=10)
     assert world.row().offsets == {"t/0": 5, "t/1": 0}
     assert world.row().written_until["t/1"] == 5
     world.log.leaderless = set()
-    loop, engine = world.loop(world.take_over(), driver="d3", limit=10)
-    loop.run()
+    world.run(driver="d3", limit=10)
     world.assert_complete()
     assert world.row().begun == {}
 
 
-def test_a_claim_forgets_what_was_begun_of_a_topic_that_left_the_spec() -> None:
+def test_a_claim_forgets_what_was_begun_of_a_topic_that_left_the_spec(world: World) -> None:
     """No run would ever finish it: the operator has recorded it as mixed output."""
-    world = World()
-    loop, engine = world.loop(world.take_over(), driver="d1", limit=10)
-    crash_at(engine, "after", 1)
-    with suppress(Crash):
-        loop.run()
+    world.crash("after", 1, driver="d1", limit=10)
     left = plan.starting(world.row(), world.log.state(), (), StartingOffsets(), 10)
     assert (left.planned, left.begun) == ({"t/0": 0, "t/1": 0}, {})

@@ -30,8 +30,12 @@ class Group:
         self.commits.append(offsets)
 
 
-def test_the_newest_offsets_are_written_and_those_between_are_left_out() -> None:
-    group = Group()
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def test_the_newest_offsets_are_written_and_those_between_are_left_out(group: Group) -> None:
     group.open.clear()
     mirror = GroupMirror(group, "g", interval=0)
     mirror.show({"t/0": 1})
@@ -43,8 +47,7 @@ def test_the_newest_offsets_are_written_and_those_between_are_left_out() -> None
     assert group.commits == [{"t/0": 1}, {"t/0": 49}]
 
 
-def test_a_graceful_end_writes_what_came_within_the_interval() -> None:
-    group = Group()
+def test_a_graceful_end_writes_what_came_within_the_interval(group: Group) -> None:
     mirror = GroupMirror(group, "g", interval=3600)
     mirror.show({"t/0": 1})
     eventually("the first write", lambda: len(group.commits) == 1, seconds=20, pause=0.01)
@@ -53,8 +56,7 @@ def test_a_graceful_end_writes_what_came_within_the_interval() -> None:
     assert group.commits == [{"t/0": 1}, {"t/0": 2}]
 
 
-def test_an_end_without_news_writes_nothing_more() -> None:
-    group = Group()
+def test_an_end_without_news_writes_nothing_more(group: Group) -> None:
     mirror = GroupMirror(group, "g", interval=0)
     mirror.show({"t/0": 1})
     eventually("the write", lambda: len(group.commits) == 1, seconds=20, pause=0.01)
@@ -62,8 +64,7 @@ def test_an_end_without_news_writes_nothing_more() -> None:
     assert len(group.commits) == 1
 
 
-def test_a_group_that_hangs_delays_neither_the_batches_nor_the_end_for_long() -> None:
-    group = Group()
+def test_a_group_that_hangs_delays_neither_the_batches_nor_the_end_for_long(group: Group) -> None:
     group.open.clear()
     mirror = GroupMirror(group, "g", interval=0)
     for offset in range(100):
@@ -73,8 +74,7 @@ def test_a_group_that_hangs_delays_neither_the_batches_nor_the_end_for_long() ->
     group.open.set()
 
 
-def test_unchanged_offsets_are_written_again_before_the_broker_forgets_them() -> None:
-    group = Group()
+def test_unchanged_offsets_are_written_again_before_the_broker_forgets_them(group: Group) -> None:
     mirror = GroupMirror(group, "g", interval=0, keep=0.01)
     mirror.show({"t/0": 1})
     eventually("three writes", lambda: len(group.commits) > 2, seconds=20, pause=0.01)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +118,10 @@ class Scene:
         )
         return loop, engine
 
+    def run(self, **changes: Any) -> None:
+        """Run until the loop is idle."""
+        self.loop(**changes)[0].run()
+
     def assert_complete(self) -> None:
         """Each record is in the sink, except the poison, which is in the letters; the commits are in order."""
         every = {(key, offset) for key, end in self.world.log.ends.items() for offset in range(end)}
@@ -146,8 +150,7 @@ POISON = {("t/0", 3), ("t/0", 4), ("t/1", 0), ("t/1", 19)}
 
 def test_poison_is_set_aside_and_everything_else_is_written() -> None:
     scene = Scene(poison=POISON)
-    loop, _ = scene.loop()
-    loop.run()
+    scene.run()
     scene.assert_complete()
     row = scene.world.row()
     assert (row.dead_letters, row.last_dead_letter) == (4, "t/1@19")
@@ -193,8 +196,7 @@ def test_the_only_record_cannot_be_distinguished_from_failing_code() -> None:
     with pytest.raises(RecordFailed, match="no other record is left to compare"):
         loop.run()
     scene.world.log.ends["t/0"] = 2
-    loop, _ = scene.loop()
-    loop.run()
+    scene.run()
     scene.assert_complete()
 
 
@@ -207,8 +209,7 @@ def test_a_record_that_passes_when_it_is_tried_again_is_not_poison() -> None:
         if step == "rehearse":
             scene.poison.clear()
 
-    loop, _ = scene.loop(step=recover)
-    loop.run()
+    scene.run(step=recover)
     scene.assert_complete()
     assert steps["rehearse"] == 1
 
@@ -232,7 +233,7 @@ def test_another_failure_during_an_isolation_is_not_poison(error: DriverError) -
             break
         assert set(present(scene.letters).kept) <= scene.poison
         scene.assert_in_order()
-        scene.loop()[0].run()
+        scene.run()
         scene.assert_complete()
         at += 1
     assert at > 20
@@ -266,7 +267,7 @@ def test_killed_at_any_step_the_successor_continues_and_nothing_is_lost_or_doubl
         with suppress(Crash):
             loop.run()
         scene.world.table.before = scene.world.table.after = nothing
-    scene.loop(limit=limit)[0].run()
+    scene.run(limit=limit)
     scene.assert_complete()
 
 
@@ -276,7 +277,7 @@ def test_a_stop_ends_an_isolation_between_two_pieces() -> None:
     engine.step = lambda step: loop._stop.set() if step == "written" else None
     loop.run()
     assert scene.world.row().offsets == {"t/0": 2, "t/1": 0}
-    scene.loop()[0].run()
+    scene.run()
     scene.assert_complete()
 
 
@@ -294,7 +295,7 @@ def test_a_run_that_is_replaced_commits_nothing_more(at: str) -> None:
     with pytest.raises(Fenced):
         loop.run()
     assert scene.world.row().offsets == done[0]
-    scene.loop()[0].run()
+    scene.run()
     scene.assert_complete()
 
 
@@ -312,8 +313,7 @@ def test_one_bad_record_in_each_batch_never_stops_the_pipeline() -> None:
     """Found: no batch passed whole, and the pipeline was Stalled after 100 letters."""
     scene = Scene(world=World(log=FakeLog(ends={"t/0": 4_000})))
     scene.poison = {("t/0", offset) for offset in range(7, 4_000, 20)}
-    loop, _ = scene.loop(limit=20)
-    loop.run()
+    scene.run(limit=20)
     scene.assert_complete()
     assert scene.world.row().dead_letters == 200
 
@@ -352,18 +352,18 @@ def test_a_record_that_corrected_code_writes_leaves_no_letter(at: str) -> None:
     with suppress(Crash):
         loop.run()
     scene.poison.clear()
-    scene.loop(isolate=False)[0].run()
+    scene.run(isolate=False)
     scene.assert_complete()
 
 
 def test_what_a_rewind_reads_again_has_no_letter_when_it_passes() -> None:
     scene = Scene(poison={("t/0", 3), ("t/0", 17)})
-    scene.loop()[0].run()
+    scene.run()
     fence = scene.world.fence()
     scene.world.take_over()
     fence.rewind(scene.world.row(), offsets={"t/0": 10, "t/1": 20}, leader_epochs={}, growth_barrier={})
     scene.poison.clear()
-    scene.loop(isolate=False)[0].run()
+    scene.run(isolate=False)
     assert set(present(scene.letters).kept) == {("t/0", 3)}, "its record is before the rewind's offsets"
     assert ("t/0", 17) in scene.world.store.cells
     assert scene.world.row().offsets == scene.world.log.ends
@@ -404,8 +404,7 @@ def test_a_run_that_ends_at_a_poison_record_keeps_the_end_of_the_whole_batch() -
 
 def test_what_was_begun_is_forgotten_once_it_is_committed() -> None:
     scene = Scene(poison=POISON)
-    loop, _ = scene.loop()
-    loop.run()
+    scene.run()
     assert any(row.begun for row in scene.world.table.history)
     assert scene.world.row().begun == {}
 
@@ -415,7 +414,7 @@ def test_what_was_begun_is_forgotten_once_it_is_committed() -> None:
 def test_a_server_that_refuses_every_row_sets_no_record_aside(limit: int, committed: int) -> None:
     """Each record passes its rehearsal, which reaches no server, so good records were set aside."""
     scene = Scene(world=World(log=FakeLog(ends={"t/0": committed, "t/1": 0})))
-    scene.loop(isolate=False)[0].run()
+    scene.run(isolate=False)
     scene.world.log.ends = {"t/0": 30, "t/1": 20}
     loop, engine = scene.loop(limit=limit)
     refused: list[Batch] = []
@@ -431,7 +430,7 @@ def test_a_server_that_refuses_every_row_sets_no_record_aside(limit: int, commit
     assert not present(scene.letters).kept
     assert scene.world.row().offsets == {"t/0": committed, "t/1": 0}
     assert len(refused) > 2
-    scene.loop(limit=limit)[0].run()
+    scene.run(limit=limit)
     scene.assert_complete()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +32,8 @@ from fencepost_operator.runtime.metrics.registry import MOST_LAGS, PrometheusMet
 from fencepost_operator.settings import Settings, SettingsError
 
 KEY = ObjectKey("n", "a")
+AT = '{name="a",namespace="n"}'
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_nothing_set_means_the_defaults() -> None:
@@ -91,12 +94,7 @@ def test_a_bad_value_names_its_variable_and_what_to_set(name: str, value: str, r
 
 def status(*, lag: int | None = 5, ready: str = "True") -> Status:
     condition = Condition(
-        type="Ready",
-        status=ready,
-        reason="Streaming",
-        message="",
-        last_transition_time=datetime(2026, 1, 1, tzinfo=UTC),
-        observed_generation=1,
+        type="Ready", status=ready, reason="Streaming", message="", last_transition_time=BEGUN, observed_generation=1
     )
     return Status(state=State.RUNNING, conditions=(condition,), epoch=3, restarts=2, lag=lag)
 
@@ -107,9 +105,20 @@ def series(metrics: PrometheusMetrics) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
-    metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
+@pytest.fixture
+def metrics() -> Iterator[PrometheusMetrics]:
+    """Return metrics that have no series once the pipeline is forgotten, twice."""
+    made = PrometheusMetrics()
+    yield made
+    made.leads(lambda: True)
+    for _ in range(2):
+        made.forget(KEY)
+        assert series(made) == {}
+
+
+def test_a_pipeline_has_its_series(metrics: PrometheusMetrics) -> None:
+    at = AT[:-1]
+    metrics.heartbeat(KEY, BEGUN)
     metrics.observed(KEY, status(), {"t/0": 7, "a.b/1": 9}, None)
     found = series(metrics)
     assert found[f"fencepost_pipeline_ready{at}}}"] == 1
@@ -123,15 +132,12 @@ def test_a_pipeline_has_its_series_until_it_is_forgotten() -> None:
     assert [name for name, value in found.items() if "_state" in name and value] == [
         f'fencepost_pipeline_state{at},state="Running"}}'
     ]
-    metrics.forget(KEY)
-    assert series(metrics) == {}
-    metrics.forget(KEY)
 
 
 def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:
     metrics, held = PrometheusMetrics(), True
     metrics.leads(lambda: held)
-    metrics.heartbeat(KEY, datetime(2026, 1, 1, tzinfo=UTC))
+    metrics.heartbeat(KEY, BEGUN)
     metrics.observed(KEY, status(), {"t/0": 7}, None)
     assert series(metrics)
     held = False
@@ -141,42 +147,33 @@ def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:
     assert series(metrics)
 
 
-def test_an_open_transaction_has_its_series() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
-    now = datetime(2026, 1, 1, tzinfo=UTC)
+def test_an_open_transaction_has_its_series(metrics: PrometheusMetrics) -> None:
+    now = BEGUN
     stalled = replace(status().conditions[0], type="TransactionStalled", reason="TransactionStalled")
     waiting = tuple(OpenTransaction(partition=f"t/{n}", offset=5, since=now, records=30) for n in range(2))
     metrics.observed(KEY, replace(status(), open_transactions=waiting, conditions=(stalled,)), {}, None)
     found = series(metrics)
-    assert found[f"fencepost_pipeline_open_transaction_records{at}"] == 60
-    assert found[f"fencepost_pipeline_transaction_stalled{at}"] == 1
-    metrics.forget(KEY)
-    assert series(metrics) == {}
+    assert found[f"fencepost_pipeline_open_transaction_records{AT}"] == 60
+    assert found[f"fencepost_pipeline_transaction_stalled{AT}"] == 1
 
 
-def test_dead_letters_have_their_series() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+def test_dead_letters_have_their_series(metrics: PrometheusMetrics) -> None:
     for letters, figure in ((None, 0), (DeadLettersStatus(count=4, last="t/0@7"), 4)):
         metrics.observed(KEY, replace(status(), dead_letters=letters), {}, None)
-        assert series(metrics)[f"fencepost_pipeline_dead_letters{at}"] == figure
+        assert series(metrics)[f"fencepost_pipeline_dead_letters{AT}"] == figure
     metrics.observed(KEY, replace(status(), epoch=None), {}, None)  # no fence row was seen: 0 would be a guess
-    assert f"fencepost_pipeline_dead_letters{at}" not in series(metrics)
-    metrics.forget(KEY)
-    assert series(metrics) == {}
+    assert f"fencepost_pipeline_dead_letters{AT}" not in series(metrics)
 
 
-def test_unreadable_progress_has_its_series() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
+def test_unreadable_progress_has_its_series(metrics: PrometheusMetrics) -> None:
     found = replace(status().conditions[0], type="ProgressUnreadable", reason="ProgressUnreadable")
     for conditions, figure in (((found,), 1), ((), 0)):
         metrics.observed(KEY, replace(status(), conditions=conditions), {}, None)
-        assert series(metrics)[f"fencepost_pipeline_progress_unreadable{at}"] == figure
-    metrics.forget(KEY)
-    assert series(metrics) == {}
+        assert series(metrics)[f"fencepost_pipeline_progress_unreadable{AT}"] == figure
 
 
-def test_the_backlog_has_its_series_while_it_is_known() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"'
+def test_the_backlog_has_its_series_while_it_is_known(metrics: PrometheusMetrics) -> None:
+    at = AT[:-1]
     risk = replace(status().conditions[0], type="RetentionRisk", reason="DataExpiresSoon")
     backlog = Backlog(time_lag=60.0, time_to_loss=0.0, lags={"t/0": 5, "t/1": 0, "no partition": 1})
     metrics.observed(KEY, replace(status(), conditions=(risk,)), {}, backlog)
@@ -193,24 +190,19 @@ def test_the_backlog_has_its_series_while_it_is_known() -> None:
     metrics.observed(KEY, status(), {}, None)
     assert not any("partition_lag" in name or "time_" in name for name in series(metrics))
     metrics.observed(KEY, status(), {}, backlog)
-    metrics.forget(KEY)
-    assert series(metrics) == {}
 
 
-def test_the_estimate_has_a_series_while_an_end_is_in_sight() -> None:
-    metrics, at = PrometheusMetrics(), '{name="a",namespace="n"}'
-    since = datetime(2026, 1, 1, tzinfo=UTC)
+def test_the_estimate_has_a_series_while_an_end_is_in_sight(metrics: PrometheusMetrics) -> None:
+    since = BEGUN
     behind = replace(status().conditions[0], type="FallingBehind", reason="FallingBehind")
     metrics.observed(
         KEY, replace(status(), throughput=ThroughputStatus(since=since, estimated_catch_up="1h20m")), {}, None
     )
-    assert series(metrics)[f"fencepost_pipeline_catch_up_seconds{at}"] == 4800
-    assert series(metrics)[f"fencepost_pipeline_falling_behind{at}"] == 0
+    assert series(metrics)[f"fencepost_pipeline_catch_up_seconds{AT}"] == 4800
+    assert series(metrics)[f"fencepost_pipeline_falling_behind{AT}"] == 0
     metrics.observed(KEY, replace(status(), throughput=ThroughputStatus(since=since), conditions=(behind,)), {}, None)
-    assert f"fencepost_pipeline_catch_up_seconds{at}" not in series(metrics)
-    assert series(metrics)[f"fencepost_pipeline_falling_behind{at}"] == 1
-    metrics.forget(KEY)
-    assert series(metrics) == {}
+    assert f"fencepost_pipeline_catch_up_seconds{AT}" not in series(metrics)
+    assert series(metrics)[f"fencepost_pipeline_falling_behind{AT}"] == 1
 
 
 def test_only_the_partitions_that_lag_most_have_a_series() -> None:
@@ -232,7 +224,7 @@ def test_restarts_are_a_counter_that_survives_the_operator_by_the_status() -> No
 
 def test_a_step_without_a_page_is_planned() -> None:
     """FencepostPipelineNotReady leaves it out, as pages and Argo CD do."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    at = BEGUN
 
     def planned(kind: str, since: datetime | None) -> float:
         metrics, condition = PrometheusMetrics(), replace(status().conditions[0], type=kind)
@@ -242,10 +234,9 @@ def test_a_step_without_a_page_is_planned() -> None:
     assert [planned("Reconciling", None), planned("Reconciling", at), planned("Ready", None)] == [1, 0, 0]
 
 
-def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant() -> None:
-    metrics, at = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
+def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant(metrics: PrometheusMetrics) -> None:
     for restarts, reason in ((2, "Killed"), (3, "Killed"), (5, "OutOfMemory"), (6, 'x"} 1\nfake{a="'), (6, "Killed")):
-        failure = FailureStatus(count=1, epoch=1, at=at, reason=Reason.KILLED, message="", remedy="")
+        failure = FailureStatus(count=1, epoch=1, at=BEGUN, reason=Reason.KILLED, message="", remedy="")
         written = write_status(replace(status(), restarts=restarts, failure=failure))
         written["failure"]["reason"] = reason
         metrics.observed(KEY, read_status(written), {}, None)
@@ -258,8 +249,6 @@ def test_restarts_have_the_reason_of_the_failed_run_and_no_text_of_a_tenant() ->
     }
     metrics.observed(KEY, status(), {}, None)  # the status was lost
     assert restarts_by_reason(metrics) == {"Earlier": 2, "Drained": 0}
-    metrics.forget(KEY)
-    assert series(metrics) == {}
 
 
 def restarts_by_reason(metrics: PrometheusMetrics) -> dict[str, float]:
@@ -267,8 +256,8 @@ def restarts_by_reason(metrics: PrometheusMetrics) -> dict[str, float]:
     return {name[len(start) : -2]: value for name, value in series(metrics).items() if name.startswith(start)}
 
 
-def test_each_commit_that_is_seen_counts_once_in_the_histograms_of_batches() -> None:
-    metrics, at, begun = PrometheusMetrics(), '{name="a",namespace="n"', datetime(2026, 1, 1, tzinfo=UTC)
+def test_each_commit_that_is_seen_counts_once_in_the_histograms_of_batches(metrics: PrometheusMetrics) -> None:
+    at, begun = AT[:-1], BEGUN
     row = FenceRow(pipeline="p", owner="o", committed_at=begun, records=7, duration_ms=50)
     metrics.committed(KEY, row)  # from before this process
     assert not any("batch" in name for name in series(metrics))
@@ -284,12 +273,10 @@ def test_each_commit_that_is_seen_counts_once_in_the_histograms_of_batches() -> 
     assert found['fencepost_pipeline_batch_duration_seconds_bucket{le="1.0",name="a",namespace="n"}'] == 1
     assert found[f"fencepost_pipeline_batch_records_sum{at}}}"] == 2_001
     assert "_created" not in metrics.exposition().decode()
-    metrics.forget(KEY)
-    assert series(metrics) == {}
 
 
 def test_the_age_of_the_last_success_begins_with_the_loop_and_only_a_success_ends_it() -> None:
-    metrics, begun = PrometheusMetrics(), datetime(2026, 1, 1, tzinfo=UTC)
+    metrics, begun = PrometheusMetrics(), BEGUN
     name, later = (
         'fencepost_pipeline_last_success_timestamp_seconds{name="a",namespace="n"}',
         begun + timedelta(hours=1),
