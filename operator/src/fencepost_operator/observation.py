@@ -1,7 +1,7 @@
 """One frozen snapshot of everything that a decision depends on, as far as it could be observed.
 
 Each fact is `Known(value)` or `Unknown(why)`.  Unknown never equals absent: `Known(None)` says that a thing does
-not exist, `Unknown` that it could not be observed.
+not exist, `Unknown` that it could not be observed.  A fact that not every decision needs may also be `NotAsked()`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,15 @@ class Unknown:
 
 
 Fact: TypeAlias = Known[T_co] | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """A fact that was not observed, because no decision depends on it now."""
+
+
+Unseen: TypeAlias = Unknown | NotAsked
+
 
 DRIVER_ONLY: Final = Unknown(
     reason=UnknownReason.DENIED,
@@ -386,14 +395,14 @@ class PurgeJob:
 class RewindFacts:
     """What the current rewind depends on besides its pipeline, as far as its next step needs it."""
 
-    snapshot: Fact[Snapshot | None] = Known(None)
+    snapshot: Fact[Snapshot | None] | NotAsked = NotAsked()
     """The one that the target names."""
-    positions: Fact[Mapping[str, int]] = Known({})
+    positions: Fact[Mapping[str, int]] | NotAsked = NotAsked()
     """Kafka's first offsets at or after the target's timestamp; NO_RECORD if no such record exists."""
-    backup: Fact[Snapshot | None] = Known(None)
-    job: Fact[PurgeJob | None] = Known(None)
+    backup: Fact[Snapshot | None] | NotAsked = NotAsked()
+    job: Fact[PurgeJob | None] | NotAsked = NotAsked()
     """The Job of the step: the one that counts, or the one that deletes."""
-    first_commit: Fact[Mapping[str, int] | None] = Known(None)
+    first_commit: Fact[Mapping[str, int] | None] | NotAsked = NotAsked()
     """The offsets at which the first commit after the rewind began, by the fence's history; Known(None) without one."""
 
 
@@ -419,23 +428,23 @@ class Observation:
     cluster: Fact[SparkCluster | None]
     runs: Fact[tuple[Run, ...]]
     """All driver Jobs of the pipeline that the operator made, and pods that outlive theirs, oldest epoch first."""
-    run_node: Fact[NodeState | None]
-    """The node of the pod in status.run, when its pod is gone; Known(None) when not asked for."""
     fence: Fact[FenceRow | None]
-    source: Fact[Watermarks]
-    silent_nodes: Fact[frozenset[str]] = Known(frozenset())
-    """Of the nodes of the run and its cluster, those that are silent; Known(empty) also if not observed."""
-    unread: Fact[UnreadRecords] = Known(UnreadRecords())
-    cluster_objects: Fact[ClusterObjects] = Known(ClusterObjects())
+    source: Fact[Watermarks] | NotAsked
+    run_node: Fact[NodeState] | NotAsked = NotAsked()
+    """The node of the pod in status.run, when its pod is gone."""
+    silent_nodes: Fact[frozenset[str]] | NotAsked = NotAsked()
+    """Of the nodes of the run and its cluster, those that are silent."""
+    unread: Fact[UnreadRecords] | NotAsked = NotAsked()
+    cluster_objects: Fact[ClusterObjects] | NotAsked = NotAsked()
     """Up to minutes old."""
-    progress: Fact[BatchProgress | None] = Known(None)
-    """The driver's newest report; Known(None) without one, or if no decision needs it: see `reports_matter`."""
-    loss: Fact[ReportedLoss | None] = Known(None)
-    """The loss that ended the newest run, with its acceptance; Known(None) without one, or if it is over."""
+    progress: Fact[BatchProgress | None] | NotAsked = NotAsked()
+    """The driver's newest report, where `reports_matter`."""
+    loss: Fact[ReportedLoss | None] | NotAsked = NotAsked()
+    """The loss that ended the newest run, with its acceptance; Known(None) if a later run has got past it."""
     durability: DurabilityFacts | None = None
     """None when no check was due."""
-    snapshots: Fact[tuple[Snapshot, ...] | None] = Known(None)
-    """The facts of the pipeline's snapshots, the newest first; Known(None) if not observed."""
+    snapshots: Fact[tuple[Snapshot, ...]] | NotAsked = NotAsked()
+    """The facts of the pipeline's snapshots, the newest first."""
     clock_is_steady: bool = True
     """False where the wall clock has stepped since the last pass that was recorded, or this process has recorded none:
     what it would have measured is not known."""
@@ -448,14 +457,14 @@ class Observation:
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False
     """The container of the pod in status.run terminated no later than `runs` was listed; False proves nothing."""
-    stored_revision: Fact[str | None] = Known(None)
-    """The name of the revision of this very spec, if it is stored; Known(None) also if not observed."""
-    began: Fact[Began | None] = Known(None)
-    """Of the open batch, while no run is active or one finishes it; Known(None) if not observed."""
-    namespace_ends: Fact[bool] = Known(False)
-    """Whether the pipeline's namespace is being deleted; Known(False) also if not observed."""
-    stable: Fact[Began | None] = Known(None)
-    """Of the stable revision, while a run has ended or not claimed; Known(None) if not observed."""
+    stored_revision: Fact[str | None] | NotAsked = NotAsked()
+    """The name of the revision of this very spec, if it is stored."""
+    began: Fact[Began] | NotAsked = NotAsked()
+    """Of the open batch, while no run is active or one finishes it."""
+    namespace_ends: Fact[bool] | NotAsked = NotAsked()
+    """Whether the pipeline's namespace is being deleted."""
+    stable: Fact[Began] | NotAsked = NotAsked()
+    """Of the stable revision, while a run has ended or not claimed."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()

@@ -34,6 +34,7 @@ from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,
     Known,
+    NotAsked,
     Observation,
     PodIssue,
     References,
@@ -106,7 +107,7 @@ class Scene:
 
     def seen(self, **facts: Any) -> Scene:
         known: dict[str, Any] = {
-            name: fact if isinstance(fact, Unknown) else Known(fact) for name, fact in facts.items()
+            name: fact if isinstance(fact, Unknown | NotAsked) else Known(fact) for name, fact in facts.items()
         }
         return replace(self, observation=replace(self.observation, **known))
 
@@ -141,7 +142,6 @@ WELL = Scene(
         release=Known(Release(name="orders", revision=1, state=ReleaseState.DEPLOYED)),
         cluster=Known(CLUSTER),
         runs=Known((JOB,)),
-        run_node=Known(None),
         fence=Known(ROW),
         source=Known(Watermarks(ends={"orders/0": 50})),
     ),

@@ -41,7 +41,6 @@ def context(
         "release": none,
         "cluster": none,
         "runs": Known(()),
-        "run_node": none,
     }
     observed |= {"fence": none, "source": SILENT, "cluster_objects": Known(ClusterObjects(found=OBJECTS)), **facts}
     pipeline = replace(read_pipeline(body()), deleting_since=NOW if deleted else None)

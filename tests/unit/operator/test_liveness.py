@@ -16,6 +16,7 @@ from fencepost_operator.observation import (
     Known,
     Liveness,
     NodeState,
+    NotAsked,
     Observation,
     References,
     Run,
@@ -49,7 +50,7 @@ UNPLACED = replace(SEEN, node_name=None, node_uid=None, claimed_at=None)
 FREE = FenceRow(pipeline="p", owner="o", epoch=2, driver=None)
 HELD = replace(FREE, driver="pod-2")
 OURS: Fact[FenceRow | None] = Known(HELD)
-NODE: Fact[NodeState | None] = Known(READY)
+NODE: Fact[NodeState] = Known(READY)
 
 
 def ago(seconds: float) -> datetime:
@@ -68,7 +69,7 @@ class Case:
     run: RunStatus = SEEN
     job: Run | None = None
     fence: Fact[FenceRow | None] = OURS
-    node: Fact[NodeState | None] = NODE
+    node: Fact[NodeState] | NotAsked = NODE
     terminated: bool = False
     measured: datetime | None = None
     """Since when this process has known that the run was asked to stop."""
@@ -97,7 +98,7 @@ CASES: dict[str, Case] = {
     # its pod is gone
     "gone, never seen to end": Case(UNKNOWN),
     "gone, its end was watched": Case(DEAD, terminated=True),
-    "gone, its end was watched on a node that is lost by now": Case(DEAD, terminated=True, node=Known(None)),
+    "gone, its end was watched on a node that is lost by now": Case(DEAD, terminated=True, node=NotAsked()),
     "gone before its grace period was over": Case(UNKNOWN, run=STOPPING, measured=ago(GRACE - 1)),
     "gone after its grace period": Case(DEAD, run=STOPPING, measured=ago(GRACE)),
     "gone after its grace period by the clock of another operator": Case(UNKNOWN, run=STOPPING, measured=NOW),

@@ -88,7 +88,6 @@ class Scene:
             release=Known(None),
             cluster=Known(None),
             runs=Known(()),
-            run_node=Known(None),
             fence=self.row,
             source=self.source or Known(Watermarks(ends=self.ends, starts=self.starts, high_watermarks=self.marks)),
             unread=self.unread or Known(known),

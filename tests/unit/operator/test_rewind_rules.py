@@ -28,7 +28,7 @@ from fencepost_operator.decision.decide import prepare
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.rewind.machine import RewindContext, purge, stop
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
-from fencepost_operator.observation import Known, Run, Watermarks
+from fencepost_operator.observation import Known, RewindFacts, Run, Watermarks
 from present import present
 from unit.operator.scenes import WELL
 
@@ -63,6 +63,7 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
     runs = Known((job,) if job is not None else ())
     observation = replace(
         SEEN, now=NOW, release=Known(None), cluster=Known(None), runs=runs, fence=Known(row), source=Known(log),
+        rewind=RewindFacts(job=Known(None)),
         stop_measured_since=ended.stop_requested_at,
     )  # fmt: skip
     config = ReconcileConfig(cluster_uid="cluster-1")

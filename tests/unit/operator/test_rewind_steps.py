@@ -101,7 +101,8 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     "where the log begins is not known": (
         BEFORE.seen(source=replace(LOG, starts={})), GO, RewindFacts(), "Waiting", None,
     ),
-    "no such snapshot": (BEFORE, asked({"snapshot": "s"}), RewindFacts(), "Failed", None),
+    "no such snapshot": (BEFORE, asked({"snapshot": "s"}), RewindFacts(snapshot=Known(None)), "Failed", None),
+    "a snapshot that was not asked for": (BEFORE, asked({"snapshot": "s"}), RewindFacts(), "Waiting", None),
     "a snapshot that cannot be read": (
         BEFORE, asked({"snapshot": "s"}), RewindFacts(snapshot=SILENT), "Waiting", None,
     ),
@@ -113,7 +114,7 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
         BEFORE, asked({"snapshot": "s"}), RewindFacts(snapshot=Known(replace(KEPT, offsets=BACK))), "Stop", StopRun,
     ),
     # the rows to delete are counted
-    "nothing is counted": (BEFORE, PURGES, RewindFacts(), "Count", StartPurge),
+    "nothing is counted": (BEFORE, PURGES, job(None), "Count", StartPurge),
     "the count is not known": (BEFORE, PURGES, job(SILENT), "Waiting", None),
     "the count runs": (BEFORE, PURGES, job(PurgeJob(name="count")), "Count", None),
     "the count cannot start": (BEFORE, PURGES, job(PurgeJob(name="count", issue=STUCK)), "Count", None),
@@ -145,7 +146,7 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     ),
     "the target is recorded": (FENCED, RESOLVED, RewindFacts(), "SetOffsets", RewindFence),
     # output is deleted
-    "nothing is deleted": (FENCED, DELETES, RewindFacts(), "Purge", StartPurge),
+    "nothing is deleted": (FENCED, DELETES, job(None), "Purge", StartPurge),
     "what is deleted is not known": (FENCED, DELETES, job(SILENT), "Purge", None),
     "output is being deleted": (FENCED, DELETES, job(PurgeJob(name="purge")), "Purge", None),
     "the deletion cannot start": (FENCED, DELETES, job(PurgeJob(name="purge", issue=STUCK)), "Purge", None),

@@ -12,7 +12,7 @@ from fakes.manifests import body
 from fencepost_operator.api import Reason, Revision, Spec, StableStatus, Violation
 from fencepost_operator.desired.hashes import fingerprints
 from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.observation import Began, PodIssue, References, UnknownReason
+from fencepost_operator.observation import Began, NotAsked, PodIssue, References, UnknownReason
 from present import present
 from unit.operator.scenes import BURIED, DENIED, FAILED, GOOD, JOB, LONG_AGO, NOW, ROW, SILENT, Scene
 
@@ -107,5 +107,5 @@ def test_a_stable_spec_that_cannot_be_read_is_waited_for(stable: Any, reason: st
 
 
 def test_the_stable_spec_is_looked_for_at_once() -> None:
-    decision = FAILS.seen(stable=None).decide()
+    decision = FAILS.seen(stable=NotAsked()).decide()
     assert (decision.reason, decision.action, decision.requeue_after) == (Reason.PROVISIONING, None, 0.0)

@@ -47,6 +47,7 @@ from fencepost_operator.observation import (
     Fact,
     Known,
     NodeState,
+    NotAsked,
     Observation,
     PodIssue,
     References,
@@ -75,7 +76,7 @@ POD_ISSUES = tuple(
     PodIssue(pod="p", reason=reason, message="m")
     for reason in ("ImagePullBackOff", "Unschedulable", "FailedCreate", "NodeLost", "Odd")
 )
-NODES = (None, NodeState(name="node-1", uid="node-uid", ready=True), NodeState(name="node-1", uid=None, ready=False))
+NODES = (NodeState(name="node-1", uid="node-uid", ready=True), NodeState(name="node-1", uid=None, ready=False))
 CHANGES: tuple[dict[str, Any], ...] = (
     {"suspend": True},
     {"batchInterval": "soon"},
@@ -287,7 +288,7 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
     return pipeline, observation
 
 
-def known(fact: Fact[Any]) -> Any:
+def known(fact: Fact[Any] | NotAsked) -> Any:
     assert isinstance(fact, Known)
     return fact.value
 

@@ -16,7 +16,15 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig, Rewind
-from fencepost_operator.observation import DRIVER_ONLY, Known, TopicSettings, Unknown, UnreadRecords, Watermarks
+from fencepost_operator.observation import (
+    DRIVER_ONLY,
+    Known,
+    NotAsked,
+    TopicSettings,
+    Unknown,
+    UnreadRecords,
+    Watermarks,
+)
 from fencepost_operator.ports import Rewinds
 from fencepost_operator.runtime.observer import Observer
 from fencepost_operator.turns import Turns
@@ -57,7 +65,7 @@ async def test_progress_is_seen_while_a_batch_is_in_progress(world: World) -> No
 async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: World, row: FenceRow) -> None:
     asked: list[str] = []
     world.table.before = asked.append
-    assert await progress(world, row) == Known(None)
+    assert await progress(world, row) == NotAsked()
     assert "read_progress" not in asked
 
 

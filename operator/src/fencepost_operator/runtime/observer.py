@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
@@ -39,6 +39,7 @@ from fencepost_operator.observation import (
     Fact,
     Known,
     NodeState,
+    NotAsked,
     Observation,
     References,
     RewindFacts,
@@ -58,8 +59,7 @@ from fencepost_operator.turns import time_limit
 
 T = TypeVar("T")
 
-UNREADABLE: Unknown = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
-NOT_NEEDED: Unknown = Unknown(reason=UnknownReason.REJECTED, message="not observed", remedy="")
+INVALID_SPEC: Final = Unknown(reason=UnknownReason.REJECTED, message="the spec is invalid", remedy="correct the spec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Observer:
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
         spec, checkpoint = pipeline.spec, pipeline.checkpoint
         if checkpoint is None:
-            return UNREADABLE
+            return INVALID_SPEC
         wanted = referenced(spec) if isinstance(spec, Spec) else checkpoint_secrets(checkpoint)
         if not wanted:
             return Known(References(hashes={}))
@@ -143,26 +143,26 @@ class Observer:
 
     async def _cluster_objects(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
-    ) -> Fact[ClusterObjects]:
+    ) -> Fact[ClusterObjects] | NotAsked:
         if pipeline.deleting_since is not None:
-            return NOT_NEEDED  # the garbage collector deletes what the pipeline owns
+            return NotAsked()  # the garbage collector deletes what the pipeline owns
         urgent = _is_held_up(pipeline, runs, cluster)
         return await self._see(self.ports.releases.objects(pipeline.key, urgent=urgent))
 
     async def _checkpoint(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
         if pipeline.checkpoint is None:
-            return UNREADABLE
+            return INVALID_SPEC
         connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
         return await self._see(self.ports.fences.read(connection, self._row_of(pipeline)))
 
     async def _progress(
-        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None]
-    ) -> Fact[BatchProgress | None]:
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
+    ) -> Fact[BatchProgress | None] | NotAsked:
         """Look at the driver's reports where they matter; a Cassandra that does not answer is not waited for twice."""
         if isinstance(fence, Unknown) or pipeline.checkpoint is None:
-            return fence if isinstance(fence, Unknown) else UNREADABLE
+            return fence if isinstance(fence, Unknown) else INVALID_SPEC
         if fence.value is None or not reports_matter(fence.value, by_driver=source == Known(None)):
-            return Known(None)
+            return NotAsked()
         connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
         return await self._see(self.ports.fences.read_progress(connection, self._row_of(pipeline)))
 
@@ -171,15 +171,15 @@ class Observer:
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
-    ) -> Fact[ReportedLoss | None]:
+    ) -> Fact[ReportedLoss | None] | NotAsked:
         """Look for the loss that ended the newest run, as long as no later one has got past it."""
         loss = _loss_of(pipeline.status, runs)
         if not loss or not isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None:
-            return Known(None)
+            return NotAsked()
         if isinstance(fence, Unknown):
             return fence
         if fence.value is None:
-            return Known(None)
+            return NotAsked()
         connection, name = (
             cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra),
             self._row_of(pipeline),
@@ -187,38 +187,38 @@ class Observer:
         committed_ms = commit_ms(fence.value.committed_at)
         return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
 
-    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None]:
+    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None] | NotAsked:
         if not isinstance(pipeline.spec, Spec):
-            return UNREADABLE
+            return INVALID_SPEC
         if pipeline.deleting_since is not None:
-            return NOT_NEEDED
+            return NotAsked()
         return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
 
     async def _unread(
-        self, pipeline: Pipeline, source: Fact[Watermarks | None], fence: Fact[FenceRow | None]
-    ) -> Fact[UnreadRecords]:
+        self, pipeline: Pipeline, source: Fact[Watermarks | None] | NotAsked, fence: Fact[FenceRow | None]
+    ) -> Fact[UnreadRecords] | NotAsked:
         """Look at what threatens the records from the committed offsets on; in whatever state the pipeline is."""
-        if isinstance(source, Unknown):
+        if not isinstance(source, Known):
             return source
         if isinstance(fence, Unknown):
             return fence
         if source.value is None:
             return DRIVER_ONLY
         if not isinstance(pipeline.spec, Spec):
-            return UNREADABLE
+            return INVALID_SPEC
         row, spec = fence.value, pipeline.spec
         positions = unread_positions(spec, row, source.value) if row is not None else {}
         connection = kafka_connection(pipeline.key, spec)
         return await self._see(self.ports.offsets.unread(pipeline.key, connection, source.value, positions))
 
     async def _durability(
-        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None]
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
     ) -> DurabilityFacts | None:
         """Look at the durability settings when a check is due, once Cassandra answers and the fence row exists."""
         spec = pipeline.spec
         if not isinstance(spec, Spec) or not is_due(pipeline, self.config, self.ports.clock.now()):
             return None
-        if not isinstance(fence, Known) or fence.value is None or isinstance(source, Unknown):
+        if not isinstance(fence, Known) or fence.value is None or not isinstance(source, Known):
             return None
         keyspaces = tuple(
             dict.fromkeys(
@@ -238,43 +238,45 @@ class Observer:
         )
         return DurabilityFacts(cassandra=cassandra, topics=topics, sinks=dict(zip(sinks, of_sinks, strict=True)))
 
-    async def _snapshots(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[tuple[Snapshot, ...] | None]:
+    async def _snapshots(
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None]
+    ) -> Fact[tuple[Snapshot, ...]] | NotAsked:
         if not isinstance(pipeline.spec, Spec) or not needs_list(pipeline, self.ports.clock.now()):
-            return Known(None)
+            return NotAsked()
         if isinstance(fence, Unknown):
             return fence  # a Cassandra that does not answer is not waited for twice
         connection = cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra)
         return await self._see(self.ports.fences.snapshots(connection, self._row_of(pipeline)))
 
-    async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool]:
+    async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool] | NotAsked:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""
         if pipeline.deleting_since is None or isinstance(fence, Known):
-            return Known(False)
+            return NotAsked()
         return await self._see(self.ports.pipelines.namespace_ends(pipeline.key))
 
-    async def _began(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[Began | None]:
+    async def _began(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[Began] | NotAsked:
         """Look for the spec of the code that began the open batch, while no run is active or one finishes it."""
         run, row = pipeline.status.run, fence.value if isinstance(fence, Known) else None
         is_active = run is not None and run.is_active
         if row is None or pipeline.deleting_since is not None or (is_active and pipeline.status.finishing is None):
-            return Known(None)
+            return NotAsked()
         name = revision_in(pipeline.key.name, row.code)
         if not name or not isinstance(pipeline.spec, Spec) or not is_open(pipeline.status, row):
-            return Known(None)
+            return NotAsked()
         new = pipeline.spec
         return await self._kept(pipeline, name, lambda old: finishing_spec(old, new))
 
-    async def _stable(self, pipeline: Pipeline) -> Fact[Began | None]:
+    async def _stable(self, pipeline: Pipeline) -> Fact[Began] | NotAsked:
         """Look for the stable spec while a run of another one has ended, or not begun."""
         run, spec, stable = pipeline.status.run, pipeline.spec, pipeline.status.stable
         if stable is None or run is None or not isinstance(spec, Spec) or spec.upgrade.rollback is not Rollback.ENABLED:
-            return Known(None)
+            return NotAsked()
         is_over = pipeline.deleting_since is not None or pipeline.superseded is not None
         if is_over or (run.claimed_at is not None and run.ended_at is None):
-            return Known(None)
+            return NotAsked()
         return await self._kept(pipeline, stable.revision, lambda kept: kept)
 
-    async def _kept(self, pipeline: Pipeline, name: str, as_used: Callable[[Spec], Spec]) -> Fact[Began | None]:
+    async def _kept(self, pipeline: Pipeline, name: str, as_used: Callable[[Spec], Spec]) -> Fact[Began]:
         """Look for a kept spec, and at what it names as it would be used now."""
         found = await self._see(self.ports.revisions.find(pipeline.key, pipeline.uid, name))
         if isinstance(found, Unknown):
@@ -287,16 +289,16 @@ class Observer:
             return references
         return Known(Began(revision=found.value, references=references.value))
 
-    async def _stored_revision(self, pipeline: Pipeline, references: Fact[References]) -> Fact[str | None]:
+    async def _stored_revision(self, pipeline: Pipeline, references: Fact[References]) -> Fact[str | None] | NotAsked:
         """Look whether this spec is stored while the recorded run names another one, as after a change of workers."""
         run, spec = pipeline.status.run, pipeline.spec
         if run is None or not run.is_active or not isinstance(spec, Spec):
-            return Known(None)
+            return NotAsked()
         if isinstance(references, Unknown) or pipeline.deleting_since is not None:
-            return Known(None)
+            return NotAsked()
         wanted = revision_of(pipeline, spec, references.value.hashes).name
         if run.revision == wanted:
-            return Known(None)
+            return NotAsked()
         return await self._see(self._stored(pipeline, wanted))
 
     async def _stored(self, pipeline: Pipeline, name: str) -> str | None:
@@ -317,20 +319,20 @@ class Observer:
             return False
         return self.ports.runs.terminated_by(run.pod_uid, listed.value.version)
 
-    async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState | None]:
+    async def _run_node(self, run: RunStatus | None, runs: Fact[tuple[Run, ...]]) -> Fact[NodeState] | NotAsked:
         """Look at the node of a run whose pod is gone: it may prove that the driver is dead."""
         if run is None or run.node_name is None or run.dead or isinstance(runs, Unknown):
-            return Known(None)
+            return NotAsked()
         if any(job.name == run.name and job.pod is not None for job in runs.value):
-            return Known(None)
+            return NotAsked()
         return await self._see(self.ports.runs.node(run.node_name))
 
     async def _silent_nodes(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
-    ) -> Fact[frozenset[str]]:
+    ) -> Fact[frozenset[str]] | NotAsked:
         """Look whether the nodes of a run that commits nothing are heard of."""
         names = nodes_to_watch(pipeline, runs, cluster, self.ports.clock.now())
-        return await self._see(self.ports.runs.silent_nodes(names)) if names else Known(names)
+        return await self._see(self.ports.runs.silent_nodes(names)) if names else NotAsked()
 
     async def _see(self, question: Awaitable[T]) -> Fact[T]:
         try:
@@ -371,9 +373,11 @@ def _loss_of(status: Status, runs: Fact[tuple[Run, ...]]) -> str:
     return status.loss.id if status.loss is not None else ""
 
 
-def _source_seen(source: Fact[Watermarks | None], fence: Fact[FenceRow | None]) -> Fact[Watermarks]:
+def _source_seen(
+    source: Fact[Watermarks | None] | NotAsked, fence: Fact[FenceRow | None]
+) -> Fact[Watermarks] | NotAsked:
     """Return the log's ends, by the driver's last commit where only the driver may connect to Kafka."""
-    if isinstance(source, Unknown):
+    if not isinstance(source, Known):
         return source
     if source.value is not None:
         return Known(source.value)

@@ -14,7 +14,7 @@ from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
 from fencepost_operator.desired import names
 from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
-from fencepost_operator.observation import Fact, Known, PurgeJob, RewindFacts
+from fencepost_operator.observation import Fact, Known, NotAsked, PurgeJob, RewindFacts
 from fencepost_operator.ports import Ports
 
 See: TypeAlias = Callable[[Awaitable[Any]], Awaitable[Fact[Any]]]
@@ -45,30 +45,34 @@ class RewindObserver:
         )
         return RewindFacts(snapshot=snapshot, positions=positions, backup=backup, job=job, first_commit=first)
 
-    async def _target(self, pipeline: Pipeline, spec: Spec, rewind: Rewind, asked: RewindSpec) -> Fact[Snapshot | None]:
+    async def _target(
+        self, pipeline: Pipeline, spec: Spec, rewind: Rewind, asked: RewindSpec
+    ) -> Fact[Snapshot | None] | NotAsked:
         return await self._snapshot(pipeline, spec, asked.to.snapshot if rewind.status.target is None else None)
 
     async def _positions(
         self, pipeline: Pipeline, spec: Spec, rewind: Rewind, timestamp: datetime | None
-    ) -> Fact[Mapping[str, int]]:
+    ) -> Fact[Mapping[str, int]] | NotAsked:
         if timestamp is None or rewind.status.target is not None:
-            return Known({})
+            return NotAsked()
         return await self.see(self.ports.offsets.at(kafka_connection(pipeline.key, spec), timestamp))
 
-    async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None]:
+    async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None] | NotAsked:
         if wanted is None:
-            return Known(None)
+            return NotAsked()
         connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
         return await self.see(self.ports.fences.find_snapshot(connection, self._row(pipeline), wanted))
 
-    async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None]:
+    async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None] | NotAsked:
         name = purge_due(rewind)
-        return Known(None) if name is None else await self.see(self.ports.purges.find(pipeline.key, name, rewind.uid))
+        return NotAsked() if name is None else await self.see(self.ports.purges.find(pipeline.key, name, rewind.uid))
 
-    async def _first_commit(self, pipeline: Pipeline, spec: Spec, rewind: Rewind) -> Fact[Mapping[str, int] | None]:
+    async def _first_commit(
+        self, pipeline: Pipeline, spec: Spec, rewind: Rewind
+    ) -> Fact[Mapping[str, int] | None] | NotAsked:
         status, done = rewind.status, rewind.status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
-            return Known(None)
+            return NotAsked()
         connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
         return await self.see(
             self.ports.fences.first_commit(

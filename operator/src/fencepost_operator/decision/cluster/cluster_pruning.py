@@ -14,7 +14,7 @@ def stale_generations(context: Context, *, install_failed: bool = False) -> Prun
     server then refused is in neither, and stays: Services, Secrets, even a master.
     """
     recorded, fact = context.status.cluster, context.observation.cluster_objects
-    if isinstance(fact, Unknown) or isinstance(context.observation.runs, Unknown):
+    if not isinstance(fact, Known) or isinstance(context.observation.runs, Unknown):
         return None
     if recorded is None or context.pipeline.deleting_since is not None:
         return None

@@ -26,7 +26,7 @@ from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
 from fencepost_operator.decision.wording import detail, listed, with_remedy, with_runbook
-from fencepost_operator.observation import Known, Unknown, reports_matter
+from fencepost_operator.observation import Known, NotAsked, Unknown
 
 TRANSACTION_STALLED: Final = "TransactionStalled"
 PROGRESS_UNREADABLE: Final = "ProgressUnreadable"
@@ -100,9 +100,7 @@ def unreadable_progress(context: Context) -> str:
     An observation that did not look, as between two batches, or that got no answer, changes nothing.
     """
     fence, progress = context.observation.fence, context.observation.progress
-    row, source = fence.value if isinstance(fence, Known) else None, context.observation.source
-    by_driver = isinstance(source, Known) and source.value.by_driver
-    if row is None or not reports_matter(row, by_driver=by_driver) or is_transient(progress):
+    if isinstance(fence, Unknown) or isinstance(progress, NotAsked) or is_transient(progress):
         return _reported_before(context, PROGRESS_UNREADABLE)
     if why := refusal(progress):
         effect = "a driver that hangs inside a batch is replaced only after twice the stall timeout"
@@ -117,7 +115,7 @@ def unreadable_snapshots(context: Context) -> str:
     """
     spec, fence, seen = context.pipeline.spec, context.observation.fence, context.observation.snapshots
     is_transient = isinstance(seen, Unknown) and seen.is_transient
-    if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_transient or seen == Known(None):
+    if not isinstance(spec, Spec) or isinstance(fence, Unknown) or is_transient or isinstance(seen, NotAsked):
         return _reported_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):
         return ""

@@ -40,7 +40,7 @@ from fencepost_operator.decision.run.open_batch import left_open
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.wording import detail, listed, with_remedy
 from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
-from fencepost_operator.observation import PodIssue, PurgeJob, RewindFacts, Unknown
+from fencepost_operator.observation import Known, NotAsked, PodIssue, PurgeJob, RewindFacts, Unknown, Unseen
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)
 """After the first commit, until the history counts as having lost it: records are appended after the change."""
@@ -111,7 +111,7 @@ def _count(context: RewindContext, target: ResolvedTarget) -> Progress | None:
     From the count on, the target may move on with the pipeline's commits; it is fixed once the fence is taken over.
     """
     job = context.facts.job
-    if isinstance(job, Unknown):
+    if not isinstance(job, Known):
         return Progress(status=waiting(context.rewind, _why_unknown(job), context.now))
     if job.value is None:
         status = _reached(context, RewindStep.COUNT, "Counting the rows to delete")
@@ -164,7 +164,7 @@ def back_up(context: RewindContext) -> Progress | None:
     if is_set(context.status) or context.status.target is not None:
         return None
     status, backup = context.status, context.facts.backup
-    if status.backup is not None and not isinstance(backup, Unknown) and backup.value is not None:
+    if status.backup is not None and isinstance(backup, Known) and backup.value is not None:
         return None
     found = status.backup or str(snapshot_id(context.now, context.rewind.uid, Trigger.REWIND))
     action = TakeSnapshot(id=found, trigger=Trigger.REWIND, name="", owner=context.run.owner)
@@ -196,7 +196,7 @@ def purge(context: RewindContext) -> Progress | None:
     never_wrote = run is not None and run.epoch == context.status.unclaimed_epoch
     if run is not None and not never_wrote and not is_confirmed(context.run, run):
         return _without_proof(context, run)
-    if isinstance(job, Unknown):
+    if not isinstance(job, Known):
         return _working(context, RewindStep.PURGE, _why_unknown(job))
     if job.value is None and not context.rewind.is_held and (found := _unrepeatable(context, target)) is not None:
         return found
@@ -262,7 +262,7 @@ def check(context: RewindContext) -> Progress:
     """Compare where the first commit began, by the fence's history, with the target."""
     first, target = context.facts.first_commit, context.status.target
     status = _reached(context, RewindStep.CHECK, "Comparing the first commit with the target")
-    if isinstance(first, Unknown):
+    if not isinstance(first, Known):
         return Progress(status=_reached(context, RewindStep.CHECK, _why_unknown(first)))
     wanted = target.offsets if target is not None else {}
     if first.value is None:
@@ -304,7 +304,7 @@ def _without_history(context: RewindContext) -> Progress:
 def _target(context: RewindContext) -> ResolvedTarget | Progress:
     """Return where to go back to, or what is concluded where that is unknown, wrong, or where the pipeline is."""
     found = resolve(context.spec, context.row, context.run.observation.source, context.facts)
-    if isinstance(found, Unknown):
+    if isinstance(found, Unseen):
         why = _why_unknown(found)
         if context.status.has_begun:
             return _working(context, RewindStep.RESOLVE, why)
@@ -317,7 +317,7 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
 def _unrepeatable(context: RewindContext, target: ResolvedTarget) -> Progress | None:
     """Refuse to delete rows that cannot be written again: while the purge waited, Kafka may have lost the records."""
     found = check_target(target, context.row, context.run.observation.source)
-    if isinstance(found, Unknown):
+    if isinstance(found, Unseen):
         return _working(context, RewindStep.PURGE, _why_unknown(found))
     return _refused(context, found) if found else None
 
@@ -453,5 +453,7 @@ def _is_at(row: FenceRow, target: ResolvedTarget) -> bool:
     return dict(row.offsets) == dict(target.offsets) == dict(row.planned)
 
 
-def _why_unknown(unknown: Unknown) -> str:
+def _why_unknown(unknown: Unseen) -> str:
+    if isinstance(unknown, NotAsked):
+        return "Waiting for the next observation"
     return with_remedy(f"Waiting: {detail(unknown.message)}", unknown.remedy)

@@ -11,7 +11,7 @@ from fencepost.fence import KNOWN_GROWTHS, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec
 from fencepost_operator.decision.wording import listed
-from fencepost_operator.observation import NO_RECORD, Fact, RewindFacts, Unknown, UnknownReason, Watermarks
+from fencepost_operator.observation import NO_RECORD, Known, RewindFacts, Unknown, UnknownReason, Unseen, Watermarks
 
 Violations: TypeAlias = tuple[str, ...]
 """What is wrong with a target, a sentence each."""
@@ -25,10 +25,10 @@ UNCHECKED: Final = Unknown(
 
 
 def resolve(
-    spec: RewindSpec, row: FenceRow, source: Fact[Watermarks], facts: RewindFacts
-) -> ResolvedTarget | Unknown | Violations:
+    spec: RewindSpec, row: FenceRow, source: Known[Watermarks] | Unseen, facts: RewindFacts
+) -> ResolvedTarget | Unseen | Violations:
     """Return the target, what of it is not known, or everything that is wrong with it."""
-    if isinstance(source, Unknown):
+    if not isinstance(source, Known):
         return source
     found = _named(spec, row, source.value, facts)
     if not isinstance(found, ResolvedTarget):
@@ -36,9 +36,9 @@ def resolve(
     return check(found, row, source) or found
 
 
-def check(target: ResolvedTarget, row: FenceRow, source: Fact[Watermarks]) -> Unknown | Violations:
+def check(target: ResolvedTarget, row: FenceRow, source: Known[Watermarks] | Unseen) -> Unseen | Violations:
     """Return what is wrong with a target by now, or what keeps it from being checked."""
-    if isinstance(source, Unknown):
+    if not isinstance(source, Known):
         return source
     return _unknown(target, row, source.value) or tuple(_wrong(target, row, source.value))
 
@@ -55,10 +55,10 @@ def start_of(target: ResolvedTarget, key: str) -> int:
 
 def _named(
     spec: RewindSpec, row: FenceRow, log: Watermarks, facts: RewindFacts
-) -> ResolvedTarget | Unknown | Violations:
+) -> ResolvedTarget | Unseen | Violations:
     to = spec.to
     if to.snapshot is not None:
-        if isinstance(facts.snapshot, Unknown):
+        if not isinstance(facts.snapshot, Known):
             return facts.snapshot
         if facts.snapshot.value is None:
             return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
@@ -68,8 +68,10 @@ def _named(
     return _of_offsets(to.offsets or {}, row, log)
 
 
-def _of_timestamp(row: FenceRow, log: Watermarks, positions: Fact[Mapping[str, int]]) -> ResolvedTarget | Unknown:
-    if isinstance(positions, Unknown):
+def _of_timestamp(
+    row: FenceRow, log: Watermarks, positions: Known[Mapping[str, int]] | Unseen
+) -> ResolvedTarget | Unseen:
+    if not isinstance(positions, Known):
         return positions
     found = {key: positions.value.get(key) for key in row.offsets if _topic(key) in log.topic_ids}
     if None in found.values():

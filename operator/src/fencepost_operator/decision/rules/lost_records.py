@@ -12,7 +12,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rules.restart import current_failure
 from fencepost_operator.decision.run.takeover import state_before_run
 from fencepost_operator.decision.wording import with_remedy
-from fencepost_operator.observation import Unknown
+from fencepost_operator.observation import Known, Unknown
 
 
 def loss_needs_an_acceptance(context: RunContext) -> Outcome | None:
@@ -25,7 +25,7 @@ def loss_needs_an_acceptance(context: RunContext) -> Outcome | None:
     seen, failure = context.observation.loss, current_failure(context)
     if isinstance(seen, Unknown):
         return _unreadable(context, failure, seen)
-    report = seen.value
+    report = seen.value if isinstance(seen, Known) else None
     if report is None or context.status.loss is None:
         return None
     given = read_acceptance(context.pipeline.annotations.get(ACCEPT_LOSS_ANNOTATION, ""), report.loss)

@@ -19,7 +19,7 @@ from fencepost_operator.decision.wording import detail
 from fencepost_operator.desired.hashes import Fingerprints, config_maps, fingerprints, optional_references
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.desired.spec_identity import attempt, identity
-from fencepost_operator.observation import Began, Known, Unknown, UnknownReason
+from fencepost_operator.observation import Began, Known, NotAsked, Unknown, UnknownReason
 
 AT_ONCE: Final = frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD})
 """Failures that another run of the same spec would only repeat."""
@@ -40,7 +40,7 @@ def new_spec_has_failed(context: RunContext) -> Outcome | None:
     seen = context.observation.stable
     if isinstance(seen, Unknown) and seen.reason is not UnknownReason.REJECTED:
         return unobservable(context, KUBERNETES_REASONS[seen.reason], seen, what="The stable spec cannot be read")
-    if seen == Known(None):
+    if isinstance(seen, NotAsked):
         return reconciling(
             context, Reason.PROVISIONING, f"Looking for revision {stable.revision}, which is stable", requeue_after=0.0
         )

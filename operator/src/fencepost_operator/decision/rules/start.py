@@ -228,7 +228,7 @@ def isolates(context: RunContext) -> bool:
 def _revision(context: RunContext) -> Revision:
     """Return the revision of the spec that the next run runs with."""
     began = context.observation.began
-    if context.finishes and isinstance(began, Known) and began.value and began.value.revision:
+    if context.finishes and isinstance(began, Known) and began.value.revision:
         return began.value.revision
     return revision_of(context.pipeline, context.spec, context.references.hashes)
 

@@ -29,7 +29,7 @@ def proof_is_late(context: RunContext, run: RunStatus) -> bool:
     if pod is not None and pod.node_ready is False:
         return True
     node = context.observation.run_node
-    if pod is None and isinstance(node, Known) and node.value is not None:
+    if pod is None and isinstance(node, Known):
         if not node.value.ready or node.value.uid != run.node_uid:
             return True
         requested = max(

@@ -83,8 +83,8 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
         return Liveness.DEAD if _never_started(run, observation.fence) else Liveness.UNKNOWN
     if not isinstance(node, Known):
         return None
-    same = node.value is not None and node.value.uid is not None and node.value.uid == run.node_uid
-    if not same or node.value is None or not node.value.ready or run.force_deleted:
+    same = node.value.uid is not None and node.value.uid == run.node_uid
+    if not same or not node.value.ready or run.force_deleted:
         return Liveness.UNKNOWN
     return Liveness.DEAD if _had_its_grace(run, node.value, observation) else Liveness.UNKNOWN
 

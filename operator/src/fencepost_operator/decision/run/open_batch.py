@@ -22,7 +22,7 @@ from fencepost_operator.decision.run.diagnosis import pod_issue
 from fencepost_operator.decision.wording import detail
 from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
 from fencepost_operator.desired.hashes import fingerprints, optional_references
-from fencepost_operator.observation import Began, References, Unknown, UnknownReason
+from fencepost_operator.observation import Began, NotAsked, References, Unknown, UnknownReason
 from fencepost_operator.text import single_line
 
 FAULTS_OF_THE_CODE: Final = frozenset(
@@ -210,7 +210,7 @@ def _old_code(context: RunContext) -> _OldCode | str | Outcome:
             return began.message
         what = "The revision of the code that began the open batch cannot be read"
         return unobservable(context, KUBERNETES_REASONS[began.reason], began, what=what)
-    if began.value is None:
+    if isinstance(began, NotAsked):
         return reconciling(context, Reason.PROVISIONING, f"Looking for revision {name}, which began the open batch")
     return _usable(context, name, began.value)
 
