@@ -30,14 +30,7 @@ from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
 from fencepost_operator.adapters.kubernetes.revisions import KubernetesRevisions
 from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
-from fencepost_operator.api import (
-    GROUP,
-    KIND,
-    VERSION,
-    CassandraConnection,
-    KafkaConnection,
-    ObjectKey,
-)
+from fencepost_operator.api import GROUP, KIND, VERSION, CassandraConnection, KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
@@ -85,12 +78,7 @@ class Stage:
 
 def _cassandra(namespace: str, *, port: int, account: str | None) -> CassandraConnection:
     return connection_to(
-        "127.0.0.1",
-        namespace=namespace,
-        port=port,
-        keyspace=KEYSPACE,
-        credentials_secret=account,
-        create_schema=True,
+        "127.0.0.1", namespace=namespace, port=port, keyspace=KEYSPACE, credentials_secret=account, create_schema=True
     )
 
 

@@ -7,13 +7,7 @@ import gzip
 import json
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from e2e.stream import Starts, Stream
 from fencepost_operator.api import ObjectKey
@@ -216,8 +210,5 @@ def _leave_pending(kubectl: Kubectl, revision: Object) -> None:
     release = json.loads(gzip.decompress(base64.b64decode(stored)))
     release["info"]["status"] = status
     packed = base64.b64encode(gzip.compress(json.dumps(release).encode()))
-    change = {
-        "metadata": {"labels": {"status": status}},
-        "data": {"release": base64.b64encode(packed).decode()},
-    }
+    change = {"metadata": {"labels": {"status": status}}, "data": {"release": base64.b64encode(packed).decode()}}
     kubectl.within(OPERATOR_NAMESPACE).patch("secret", revision["metadata"]["name"], change)

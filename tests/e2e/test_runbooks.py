@@ -61,10 +61,7 @@ def restarted(kubectl: Kubectl, environment: Environment) -> Iterator[str]:
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": RELEASE},
-            "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
-            },
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
         }
     )
 

@@ -13,13 +13,9 @@ from fakes.world import REPLICATED, World
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
-from fencepost_operator.api import (
-    CassandraConnection,
-)
+from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Conflict, Unreachable
-from fencepost_operator.observation import (
-    CassandraSettings,
-)
+from fencepost_operator.observation import CassandraSettings
 
 
 @dataclass(slots=True)

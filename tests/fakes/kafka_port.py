@@ -8,17 +8,9 @@ from datetime import datetime
 
 from fakes.gate import Gate
 from fakes.world import World
-from fencepost_operator.api import (
-    KafkaConnection,
-    ObjectKey,
-)
+from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
-from fencepost_operator.observation import (
-    NO_RECORD,
-    TopicSettings,
-    UnreadRecords,
-    Watermarks,
-)
+from fencepost_operator.observation import NO_RECORD, TopicSettings, UnreadRecords, Watermarks
 
 
 @dataclass(slots=True)

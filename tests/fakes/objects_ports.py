@@ -24,9 +24,7 @@ from fencepost_operator.api import (
     write_status,
 )
 from fencepost_operator.errors import Conflict, Rejected
-from fencepost_operator.observation import (
-    References,
-)
+from fencepost_operator.observation import References
 
 
 @dataclass(slots=True)

@@ -14,13 +14,8 @@ from fakes.revisions_port import FakeRevisions
 from fakes.workload_ports import FakePurges, FakeReleases, FakeRuns
 from fakes.world import World
 from fencepost.fence import FenceRow
-from fencepost_operator.api import (
-    ObjectKey,
-    Status,
-)
-from fencepost_operator.observation import (
-    Backlog,
-)
+from fencepost_operator.api import ObjectKey, Status
+from fencepost_operator.observation import Backlog
 from fencepost_operator.ports import Ports
 
 

@@ -23,11 +23,7 @@ from testbed.release import NAMESPACE, RELEASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
-OF_BEHIND: Final = (
-    "FencepostRetentionRisk",
-    "FencepostDurabilityAtRisk",
-    "FencepostPipelineLagGrowing",
-)
+OF_BEHIND: Final = ("FencepostRetentionRisk", "FencepostDurabilityAtRisk", "FencepostPipelineLagGrowing")
 OF_BROKEN: Final = ("FencepostPipelineNotReady", "FencepostPipelinePaused")
 ABSENT: Final[dict[str, Any]] = {"image": "fencepost-job:no-such-tag", "imagePullPolicy": "Never"}
 
@@ -119,12 +115,7 @@ def test_a_receiver_that_takes_no_pages_is_reported(
 
 def secret(name: str, address: str) -> Object:
     """Return a Secret with one receiver of pages."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "stringData": {"alertmanager": address},
-    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"alertmanager": address}}
 
 
 @contextmanager

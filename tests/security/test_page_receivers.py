@@ -201,12 +201,7 @@ for code in json.loads({json.dumps(codes)!r}):
         print("done", flush=True)
 """
     ended = subprocess.run(
-        [sys.executable, "-I", "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=environment,
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False, timeout=60, env=environment
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.split()

@@ -34,16 +34,11 @@ def test_large_records_are_read_in_batches_that_fit_in_order_and_the_group_shows
     pipeline: Callable[..., Pipeline],
 ) -> None:
     one = pipeline(
-        max_records_per_batch=100_000,
-        max_bytes_per_batch=FITS,
-        target_batch_duration=10.0,
-        split_partitions=False,
+        max_records_per_batch=100_000, max_bytes_per_batch=FITS, target_batch_duration=10.0, split_partitions=False
     )
     group = f"mirror-{one.topic}"
     one.config = replace(
-        one.config,
-        entrypoint="parse:numbered",
-        source=replace(one.config.source, mirror_to_group=group),
+        one.config, entrypoint="parse:numbered", source=replace(one.config.source, mirror_to_group=group)
     )
     produce_large(one.kafka, one.topic, RECORDS)
     run = one.start()

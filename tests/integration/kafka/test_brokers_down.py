@@ -66,9 +66,7 @@ def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_tr
         old = kafka.brokers[0]
         old.cut(to=old.controller[1])
         epoch = eventually(
-            "another leader",
-            lambda: (found := log.state().leader_epochs.get("t/0", 0)) > before and found,
-            seconds=180,
+            "another leader", lambda: (found := log.state().leader_epochs.get("t/0", 0)) > before and found, seconds=180
         )
 
         def reach_it() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
+from fakes.web_server import api_server as serving_api
 from fencepost_operator.adapters.kubernetes import api_server
 from fencepost_operator.adapters.kubernetes.api_server import (
     JOBS,
@@ -53,21 +53,8 @@ async def answering(respond: Callable[[web.Request], web.StreamResponse]) -> Asy
         await request.read()
         return respond(request)
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    configuration = Configuration(host=f"http://127.0.0.1:{port}")
-    configuration.api_key["BearerToken"] = "bearer t0ken"
-    client = ApiServer(configuration)
-    try:
+    async with serving_api(handle, token="bearer t0ken") as client:  # noqa: S106 - a test
         yield client
-    finally:
-        await client.close()
-        await runner.cleanup()
 
 
 ENDS = {
@@ -166,19 +153,10 @@ async def test_a_server_that_does_not_answer_in_time_is_unreachable(monkeypatch:
         await release.wait()
         return web.Response()
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", hang)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = ApiServer(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
-    try:
+    async with serving_api(hang) as client:
         with pytest.raises(Unreachable, match="TimeoutError"):
             await client.get(PODS, namespace="n", name="a")
-    finally:
         release.set()
-        await client.close()
-        await runner.cleanup()
 
 
 @dataclass
@@ -194,19 +172,8 @@ class Server:
         await asyncio.sleep(3600 if self.is_silent else self.latency)
         return web.json_response({"items": []})
 
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[ApiServer]:
-        application = web.Application()
-        application.router.add_get("/{path:.*}", self.handle)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        client = ApiServer(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
-        try:
-            yield client
-        finally:
-            await client.close()
-            await runner.cleanup()
+    def served(self) -> AbstractAsyncContextManager[ApiServer]:
+        return serving_api(self.handle)
 
 
 async def test_requests_beyond_the_connections_are_a_queue_and_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,9 +120,7 @@ async def test_a_client_in_use_is_not_closed_for_another(monkeypatch: pytest.Mon
     await offsets.close()
 
 
-async def test_unused_clients_are_closed_although_no_other_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unused_clients_are_closed_although_no_other_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_WITHIN", 0.02)
     offsets = KafkaOffsets(NoSecrets(), limits=ClientLimits(idle=2.0))
     for number in range(2):

@@ -11,10 +11,9 @@ from typing import Any, cast
 import pytest
 import yaml
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
+from fakes.web_server import api_server
 from fencepost.contract.guidance.operations import APPLY_CRDS
-from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
 from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.api import FINALIZER, ObjectKey
@@ -60,17 +59,8 @@ class Server:
 
     @asynccontextmanager
     async def rewinds(self) -> AsyncIterator[KubernetesRewinds]:
-        application = web.Application()
-        application.router.add_get("/{path:.*}", self.handle)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        api = ApiServer(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}"))
-        try:
+        async with api_server(self.handle) as api:
             yield KubernetesRewinds(api, cast("EventRecorder", None))
-        finally:
-            await api.close()
-            await runner.cleanup()
 
 
 async def names(server: Server) -> list[str]:

@@ -138,10 +138,7 @@ def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("secrets", "said"),
     [
-        (
-            {},
-            "WARNING: the operator sends no pages: Secret receivers of namespace fencepost-system does not exist.",
-        ),
+        ({}, "WARNING: the operator sends no pages: Secret receivers of namespace fencepost-system does not exist."),
         ({"other": {"apprise": "jsons://x"}}, "Secret receivers of namespace fencepost-system does not exist."),
         ({"receivers": {}}, "Secret receivers of namespace fencepost-system holds no receiver."),
         ({"receivers": {"apprise": "\n", "heartbeat": "https://x"}}, "fencepost-system holds no receiver."),

@@ -15,8 +15,8 @@ from present import present
 GOOD: dict[str, Any] = {"exit_code": 51, "reason": "BadSpec", "message": "m", "remedy": "r", "epoch": 3, "version": 4}
 
 
-def read(**changes: Any) -> Verdict | None:
-    return Verdict.from_json(json.dumps({**GOOD, **changes}))
+def read(**changes: Any) -> Verdict:
+    return present(Verdict.from_json(json.dumps({**GOOD, **changes})))
 
 
 def test_a_verdict_is_read_as_it_was_written() -> None:
@@ -29,24 +29,24 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("field", ["message", "remedy"])
 @pytest.mark.parametrize("value", [["a"], 3, None, {"a": "b"}, True], ids=repr)
 def test_a_value_that_is_not_text_is_read_as_absent(field: str, value: object) -> None:
-    found = present(read(**{field: value}))
+    found = read(**{field: value})
     assert getattr(found, field) == ""
 
 
 @pytest.mark.parametrize("field", ["epoch", "version"])
 @pytest.mark.parametrize("value", ["3", -1, 2**63, 1.5, True, [1]], ids=repr)
 def test_a_value_that_is_not_a_count_is_read_as_absent(field: str, value: object) -> None:
-    found = present(read(**{field: value}))
+    found = read(**{field: value})
     assert getattr(found, field) is None
 
 
 def test_a_reason_of_a_later_release_is_a_failure_that_names_it() -> None:
-    found = present(read(reason="Teapot"))
+    found = read(reason="Teapot")
     assert (found.reason, found.message) == (Reason.FAILED, "Teapot: m")
 
 
 def test_text_is_bounded_and_of_one_line() -> None:
-    found = present(read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000))
+    found = read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000)
     assert found.message.isprintable()
     assert len(found.message) < 5000
     found.message.encode()
@@ -72,10 +72,10 @@ def test_a_range_that_is_none_is_left_out(batch: object) -> None:
     ids=repr,
 )  # fmt: skip
 def test_a_record_is_one_place_or_none(record: object, expected: dict[str, int]) -> None:
-    found = present(read(record=record, suspect=True))
+    found = read(record=record, suspect=True)
     assert (found.record, found.suspect) == (expected, True)
     for no_truth in ("true", 1, [True], None):
-        found = present(read(suspect=no_truth))
+        found = read(suspect=no_truth)
         assert not found.suspect
 
 
@@ -128,12 +128,11 @@ def test_a_long_message_leaves_the_loss_in() -> None:
 
 @pytest.mark.parametrize("log", ["text", 3, None, {"a": "b"}, [1, None, "", ["x"]]], ids=repr)
 def test_a_log_that_is_none_is_read_as_empty(log: object) -> None:
-    found = present(read(log=log))
-    assert found.log == ()
+    assert read(log=log).log == ()
 
 
 def test_a_log_is_bounded_whoever_wrote_it() -> None:
-    found = present(read(log=[f"{number}\n\u2028{'y' * 999}" for number in range(999)]))
+    found = read(log=[f"{number}\n\u2028{'y' * 999}" for number in range(999)])
     assert all(line.isprintable() and len(line) <= 300 for line in found.log)
     assert 0 < sum(map(len, found.log)) <= 2048
     assert found.log[-1].startswith("998 ")

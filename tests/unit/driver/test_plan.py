@@ -324,12 +324,7 @@ class GrowingTopic:
         self.is_seen = True
 
 
-@given(
-    st.lists(
-        st.one_of(st.sampled_from(["write", "grow", "claim"]), st.integers(1, 5)),
-        max_size=40,
-    )
-)
+@given(st.lists(st.one_of(st.sampled_from(["write", "grow", "claim"]), st.integers(1, 5)), max_size=40))
 def test_whatever_grows_and_restarts_no_key_is_read_before_its_older_records(actions: list[str | int]) -> None:
     topic = GrowingTopic()
     for action in actions:
@@ -471,10 +466,7 @@ def test_whole_partitions_are_each_in_one_task(
     assert sorted(piece for part in parts for piece in part) == [part for part in ranges if part.records]
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 20_000)), max_size=12),
-    st.integers(1, 16),
-)
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 20_000)), max_size=12), st.integers(1, 16))
 def test_slices_cover_each_offset_once(spans: list[tuple[int, int]], tasks: int) -> None:
     ranges = [Range("t", number, start, start + length) for number, (start, length) in enumerate(spans)]
     parts = slices(ranges, tasks)

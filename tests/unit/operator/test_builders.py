@@ -328,10 +328,7 @@ def test_memory() -> None:
     ("given", "expected"),
     [
         ({}, {"requests": {"cpu": "1", "memory": "1024Mi"}, "limits": {"memory": "1024Mi"}}),
-        (
-            {"limits": {"memory": "2Gi"}},
-            {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "2Gi"}},
-        ),
+        ({"limits": {"memory": "2Gi"}}, {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}),
         (
             {"requests": {"memory": "1Gi"}, "limits": {"memory": "3Gi", "cpu": "2"}},
             {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "3Gi", "cpu": "2"}},

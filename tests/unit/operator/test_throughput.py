@@ -194,7 +194,7 @@ OFFSETS = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(-(
     st.lists(
         st.tuples(OFFSETS, st.integers(0, 2**66), st.integers(0, 10**6), st.integers(0, 2**31), st.booleans()),
         max_size=12,
-    ),
+    )
 )
 def test_whatever_the_row_says_the_status_stays_one_that_can_be_written(
     looks: list[tuple[dict[str, int], int, int, int, bool]],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
+from fakes.web_server import serving
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
 from fencepost_operator.runtime.heartbeat import Heartbeat, Troubles
@@ -30,16 +31,9 @@ class Switch:
 @pytest.fixture
 async def switch() -> AsyncIterator[Switch]:
     found = Switch()
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", found.take)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    assert site._server is not None
-    found.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/ping/uuid"  # type: ignore[attr-defined]
-    yield found
-    await runner.cleanup()
+    async with serving(found.take) as url:
+        found.url = f"{url}/ping/uuid"
+        yield found
 
 
 @dataclass

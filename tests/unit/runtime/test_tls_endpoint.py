@@ -34,8 +34,7 @@ def test_authentication_needs_a_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "token"),
-    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", ""), ("", ""), ("Bearer", "")],
+    ("header", "token"), [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", ""), ("", ""), ("Bearer", "")]
 )
 async def test_the_token_is_the_bearers(header: str, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []

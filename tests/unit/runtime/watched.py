@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fakes.web_server import serving
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
 from fencepost_operator.runtime.controller import Controller
@@ -93,25 +94,18 @@ class Server:
     @asynccontextmanager
     async def served(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         """Have a kubeconfig in the folder lead here."""
-        application = web.Application()
-        application.router.add_get("/{path:.*}", self.answer)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-            "users": [{"name": "u", "user": {}}],
-        }
-        path = folder / "kubeconfig"
-        path.write_text(json.dumps(config))
-        monkeypatch.setenv("KUBECONFIG", str(path))
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        try:
+        async with serving(self.answer) as url:
+            config = {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+            path = folder / "kubeconfig"
+            path.write_text(json.dumps(config))
+            monkeypatch.setenv("KUBECONFIG", str(path))
+            monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
             yield
-        finally:
-            await runner.cleanup()
 
 
 def _pipeline(namespace: str, name: str) -> dict[str, Any]:

@@ -317,8 +317,7 @@ def test_dictionaries_inside_structs_are_written_as_their_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "names"),
-    [(user_type([simple("int")], [0]), ["f0", "town"]), (tuple_of([simple("int")]), ["a", "b"])],
+    ("kind", "names"), [(user_type([simple("int")], [0]), ["f0", "town"]), (tuple_of([simple("int")]), ["a", "b"])]
 )
 def test_a_type_that_was_altered_under_a_run_does_not_blame_the_records(kind: Nested, names: list[str]) -> None:
     rows = pa.StructArray.from_arrays([pa.array([1], pa.int32())] * len(names), names=names)

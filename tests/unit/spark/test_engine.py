@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.batch import Batch, Range
-from fencepost.errors import (
-    BadSpec,
-    BatchFailed,
-    DriverError,
-    OutOfMemory,
-    PoisonRecord,
-    suspects_record,
-)
+from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, PoisonRecord, suspects_record
 from fencepost.fence import FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import source

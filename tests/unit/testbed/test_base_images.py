@@ -11,13 +11,6 @@ from testbed.process import Transcript
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
-    home.prepare()
-    return home
-
-
-@pytest.fixture
 def log(home: Home) -> Transcript:
     return Transcript(home.logs / "step.log")
 

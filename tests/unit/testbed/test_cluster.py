@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +18,6 @@ from testbed.steps import StepError
 
 FOUND = {name: (f"id-{name}", "running") for name in NODES}
 ADDRESSES = {name: (f"172.18.0.{number}", f"10.244.{number}.0/24") for number, name in enumerate(NODES, start=2)}
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
-    home.prepare()
-    return home
 
 
 def test_a_cluster_without_a_record_is_someone_elses(home: Home) -> None:

@@ -14,12 +14,15 @@ from testbed.home import AlreadyRunningError, Home
 from testbed.process import Transcript
 from testbed.steps import Milestone, Runner, StepError, StepFailure, closure
 
+World = dict[str, str]
+"""By the name of each step that was made, the key for which it was made."""
+
 
 @dataclass
 class FakeStep:
     """A step whose result is an entry of `world`: its name to the key it was made for."""
 
-    world: dict[str, str]
+    world: World
     name: str
     needs: tuple[str, ...] = ()
     value: str = "1"
@@ -40,10 +43,8 @@ class FakeStep:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
-    home.prepare()
-    return home
+def world() -> World:
+    return {}
 
 
 def run(home: Home, *steps: FakeStep | Milestone) -> str:
@@ -60,8 +61,7 @@ def chain(world: dict[str, str], value: str = "1") -> tuple[FakeStep, FakeStep, 
     )
 
 
-def test_a_second_run_makes_nothing(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_a_second_run_makes_nothing(home: Home, world: World) -> None:
     run(home, *chain(world))
     again = chain(world)
     printed = run(home, *again)
@@ -69,16 +69,14 @@ def test_a_second_run_makes_nothing(home: Home) -> None:
     assert printed.count("there already") == 3
 
 
-def test_a_changed_input_makes_everything_that_stands_on_it(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_a_changed_input_makes_everything_that_stands_on_it(home: Home, world: World) -> None:
     run(home, *chain(world))
     changed = chain(world, value="2")
     run(home, *changed)
     assert [len(step.made) for step in changed] == [1, 1, 1]
 
 
-def test_a_result_that_vanished_is_recreated_and_the_rest_is_kept(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_a_result_that_vanished_is_recreated_and_the_rest_is_kept(home: Home, world: World) -> None:
     run(home, *chain(world))
     del world["image"]
     again = chain(world)
@@ -87,8 +85,7 @@ def test_a_result_that_vanished_is_recreated_and_the_rest_is_kept(home: Home) ->
 
 
 @pytest.mark.parametrize("killed", range(3))
-def test_a_run_that_was_killed_continues_where_it_was(home: Home, killed: int) -> None:
-    world: dict[str, str] = {}
+def test_a_run_that_was_killed_continues_where_it_was(home: Home, killed: int, world: World) -> None:
     steps = chain(world)
 
     def kill(_: Transcript) -> None:
@@ -102,15 +99,14 @@ def test_a_run_that_was_killed_continues_where_it_was(home: Home, killed: int) -
     assert [len(step.made) for step in again] == [int(position >= killed) for position in range(3)]
 
 
-def test_the_order_of_the_list_does_not_matter(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_the_order_of_the_list_does_not_matter(home: Home, world: World) -> None:
     run(home, *reversed(chain(world)))
     assert set(world) == {"base", "image", "pod"}
 
 
 def test_independent_steps_run_side_by_side(home: Home) -> None:
     meeting = threading.Barrier(2, timeout=10)
-    world: dict[str, str] = {}
+    world: World = {}
 
     def meet(_: Transcript) -> None:
         meeting.wait()
@@ -162,8 +158,7 @@ def test_a_failure_ends_what_runs_beside_it(home: Home) -> None:
         run(home, FakeStep({}, "long", effect=wait), FakeStep({}, "bad", effect=refuse))
 
 
-def test_a_milestone_stands_for_its_parts(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_a_milestone_stands_for_its_parts(home: Home, world: World) -> None:
     base, image, pod = chain(world)
     run(home, base, image, Milestone("half", ("image",)))
     assert set(world) == {"base", "image"}
@@ -220,8 +215,7 @@ def test_the_home_is_where_the_user_says(variables: dict[str, str], root: str) -
     assert Home.of_user(variables).root == Path(root)
 
 
-def test_a_long_step_beside_the_others_keeps_no_lane_from_them(home: Home) -> None:
-    world: dict[str, str] = {}
+def test_a_long_step_beside_the_others_keeps_no_lane_from_them(home: Home, world: World) -> None:
     others = threading.Event()
 
     def wait(_: Transcript) -> None:
