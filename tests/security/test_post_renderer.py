@@ -25,9 +25,14 @@ from fencepost_operator.adapters.helm.post_renderer import (
 from fencepost_operator.errors import Rejected
 from unit.charts.rendering import Object, helm, objects, one, render
 
-UID: Final = "5d6a2fd6-9b23-438b-9361-8f3460c92464"
+OWNER: Final = {
+    "apiVersion": "streaming.fencepost.dev/v1alpha1",
+    "kind": "StreamingPipeline",
+    "name": "departures",
+    "uid": "5d6a2fd6-9b23-438b-9361-8f3460c92464",
+}
 EXPECTED: Final = Expected(
-    namespace="flights", stem="departures-g3", owner_name="departures", owner_uid=UID, service_account="streaming",
+    namespace="flights", stem="departures-g3", owner=OWNER, service_account="streaming",
     pod_annotations=annotations_digest({"sidecar.istio.io/inject": "false", "checksum/config": "of the author"}),
 )  # fmt: skip
 TEXT: Final = render("spark-cluster", "full")
@@ -122,23 +127,36 @@ def test_any_other_manifest_is_refused(name: str) -> None:
         checked(written(found), EXPECTED)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "---\na: &x {}\nb: *x\n",
-        "---\n<<: {kind: Secret}\n",
-        "---\nkind: ConfigMap\nkind: Secret\n",
-        "---\nkind: !!binary U2VjcmV0\n",
-        "---\nmetadata: {name: 0x1f}\n",
-        "---\nmetadata: {name: 12:30:45}\n",
-        "---\n- kind: Secret\n",
-        "---\ntext\n",
-        "---\nkind: 'open\n",
-    ],
-)
+AMBIGUOUS: Final = [
+    "podManagementPolicy: &x Parallel",
+    "podManagementPolicy: !!str Parallel",
+    "podManagementPolicy: 0x1f",
+    "podManagementPolicy: 12:30:45",
+    "podManagementPolicy: 010",
+    "podManagementPolicy: 1_0",
+    "podManagementPolicy: .inf",
+    "podManagementPolicy: on",
+    "podManagementPolicy: y",
+    "podManagementPolicy: {a: Parallel, a: OrderedReady}",
+    "podManagementPolicy: Parallel\n  podManagementPolicy: OrderedReady",
+    "podManagementPolicy: Parallel\n  <<: {podManagementPolicy: OrderedReady}",
+    "podManagementPolicy: {1: Parallel}",
+]
+"""Fields that readers of YAML take for different things."""
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
 def test_yaml_that_has_two_readings_is_refused(text: str) -> None:
-    with pytest.raises(UnexpectedManifestError):
-        checked(TEXT + text, EXPECTED)
+    changed = TEXT.replace("podManagementPolicy: Parallel", text, 1)
+    assert changed != TEXT
+    with pytest.raises(UnexpectedManifestError, match=r"ambiguous|anchor|occurs twice"):
+        checked(changed, EXPECTED)
+
+
+@pytest.mark.parametrize("text", ["- kind: Secret", "text", "kind: 'open", "kind: Secret", "metadata: *a"])
+def test_a_document_that_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(UnexpectedManifestError, match=r"not YAML|not a Kubernetes object|alias"):
+        checked(f"{TEXT}---\n{text}\n", EXPECTED)
 
 
 @pytest.mark.parametrize("text", ["\x85", "\u2028", "\u2029", "\x7f\x9f", "\ufeff", "é\U0001f600", "a\n---\nb\r\n"])

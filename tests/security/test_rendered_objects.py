@@ -137,7 +137,7 @@ def test_no_text_of_a_spec_changes_which_objects_are_applied(data: st.DataObject
 def applied(spec: Spec) -> Expected:
     """What Helm may apply for a spec."""
     return Expected(
-        namespace="flights", stem="everything-g7", owner_name="everything", owner_uid=UID,
+        namespace="flights", stem="everything-g7", owner=values_of(spec)["ownerReference"],
         service_account=spec.cluster.service_account_name or "",
         pod_annotations=annotations_digest(spec.cluster.pod_annotations),
     )  # fmt: skip

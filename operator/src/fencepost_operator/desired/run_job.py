@@ -25,9 +25,9 @@ from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.placement import avoiding
+from fencepost_operator.desired.pod_security import CONTAINER_SECURITY, POD_SECURITY
 from fencepost_operator.desired.resources import driver_memory, resources
 
-USER: Final = 10001
 NODE_LOSS_TOLERATIONS: Final = {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 0}
 """Seconds until a driver on a lost node is given up; Kubernetes' own 300 s are too long.
 
@@ -91,13 +91,7 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": spec.job.termination_grace_period_seconds,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": 0,
-            "fsGroup": 0,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         **{name: value for name, value in optional.items() if value},
         "tolerations": _tolerations(spec),
         "containers": [_container(spec, auth_secret=auth_secret)],
@@ -121,11 +115,7 @@ def _container(spec: Spec, *, auth_secret: str) -> dict[str, Any]:
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONTAINER_SECURITY,
         "volumeMounts": _mounts(spec),
     }
     if job.image_pull_policy:

@@ -2,7 +2,7 @@
 
 Helm runs this module as a program, gives it the rendered manifest and applies what the program prints.  The program
 prints the objects that it checked, written again as JSON, so Helm's YAML parser cannot read them otherwise than they
-were read here.  It imports PyYAML and the standard library alone, because Helm waits for its start.
+were read here.  It imports PyYAML and constants alone, because Helm waits for its start.
 
 The chart and the values are Fencepost's own, so a refusal is a fault in them.  This is the last of three barriers: the
 parser refuses control characters and merge keys, the chart passes text on as JSON, and nothing that gets past both is
@@ -15,16 +15,16 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, TypeAlias
 
 import yaml
 
+from fencepost_operator.desired.pod_security import CONTAINER_SECURITY, POD_SECURITY
+
 REFUSED: Final = "fencepost-post-renderer: refused: "
 """Begins the one line on standard error that says why."""
-
-_GROUP: Final = "streaming.fencepost.dev"
 
 
 class UnexpectedManifestError(ValueError):
@@ -33,16 +33,15 @@ class UnexpectedManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Which cluster may be applied: where, under which stem of names (`<pipeline>-g<generation>`), owned by which uid.
+    """Which cluster may be applied: where, and under which stem of names (`<pipeline>-g<generation>`).
 
-    `owner_uid` None means that the objects have no owner. `service_account` '' is the namespace's default one.
-    `pod_annotations` is the `annotations_digest` of what the author wants on each pod.
+    `owner` refers to the object that controls all of it, None without one. `service_account` '' is the namespace's
+    default one. `pod_annotations` is the `annotations_digest` of what the author wants on each pod.
     """
 
     namespace: str
     stem: str
-    owner_name: str = ""
-    owner_uid: str | None = None
+    owner: Mapping[str, str] | None = None
     service_account: str = ""
     pod_annotations: str = ""
 
@@ -50,61 +49,168 @@ class Expected:
         """Return what `main` takes as its argument."""
         return json.dumps(asdict(self))
 
-    @property
-    def identities(self) -> frozenset[tuple[str, str, str]]:
-        """Return (apiVersion, kind, name) of every object of a cluster."""
-        return frozenset((version, kind, f"{self.stem}-{suffix}") for version, kind, suffix in _OBJECTS)
 
-
-OF_THE_CHART: Final = frozenset({"kubectl.kubernetes.io/default-container", "checksum/config", "checksum/code"})
+_OF_THE_CHART: Final = frozenset({"kubectl.kubernetes.io/default-container", "checksum/config", "checksum/code"})
 """Annotations that the chart itself puts on pods, also instead of the author's of the same name."""
 
 
 def annotations_digest(annotations: Mapping[str, str]) -> str:
     """Return a digest of a pod's annotations but for the chart's own, '' without any; a process' argument is short."""
-    found = {key: text for key, text in annotations.items() if key not in OF_THE_CHART}
+    found = {key: text for key, text in annotations.items() if key not in _OF_THE_CHART}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
-
-
-_OBJECTS: Final = (
-    ("v1", "Secret", "auth"),
-    ("v1", "ConfigMap", "conf"),
-    ("v1", "Service", "master"),
-    ("v1", "Service", "worker"),
-    ("apps/v1", "StatefulSet", "master"),
-    ("apps/v1", "StatefulSet", "worker"),
-    ("policy/v1", "PodDisruptionBudget", "worker"),
-)
 
 
 def checked(manifest: str, expected: Expected) -> str:
     """Return the manifest's objects as JSON documents. Raises UnexpectedManifestError."""
-    objects = list(objects_of(manifest))
-    found = [_identity(item) for item in objects]
-    if len(found) != len(set(found)):
+    found = list(_objects(manifest))
+    objects = {_identity(item): item for item in found}
+    if len(objects) != len(found):
         raise UnexpectedManifestError("an object is there twice")
-    if surplus := sorted(set(found) - expected.identities):
-        raise UnexpectedManifestError(f"unexpected objects: {_shown(surplus)}")
-    if missing := sorted(expected.identities - set(found)):
-        raise UnexpectedManifestError(f"missing objects: {_shown(missing)}")
-    for item in objects:
-        _Check(f"{item['kind']} {item['metadata']['name']}", expected).item(item)
-    return "".join(f"---\n{json_line(item)}\n" for item in objects)
+    checks = _checks(expected)
+    for problem, others in ("unexpected", objects.keys() - checks), ("missing", checks.keys() - objects):
+        if others:
+            shown = ", ".join(f"{kind} {name[:80]!r}" for _, kind, name in sorted(others)[:5])
+            raise UnexpectedManifestError(f"{problem} objects: {shown}")
+    for identity, item in objects.items():
+        checks[identity](" ".join(identity[1:]), item)
+    return "".join(f"---\n{json_line(item)}\n" for item in found)
 
 
-# Reading.  YAML that versions of YAML read differently is refused: it would not be known what Helm applies.
+_Identity: TypeAlias = tuple[str, str, str]
+"""apiVersion, kind and name."""
 
-_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+def _identity(item: Mapping[str, Any]) -> _Identity:
+    return str(item.get("apiVersion")), str(item.get("kind")), str(item["metadata"].get("name"))
+
+
+# What may be applied.  A field that is not listed is refused, because its effect is not known.
+
+_Check: TypeAlias = Callable[[str, Any], None]
+"""Takes a path and its value, None where it is absent. Raises UnexpectedManifestError for one that may not be there."""
+
+
+def _checks(expected: Expected) -> Mapping[_Identity, _Check]:
+    """Return the check of each object of a cluster."""
+    owners = [{**expected.owner, "controller": True, "blockOwnerDeletion": True}] if expected.owner else None
+    metadata = _fields(
+        "name labels",
+        namespace=_equal(expected.namespace),
+        annotations=_fields("streaming.fencepost.dev/config-hash"),
+        ownerReferences=_equal(owners),
+    )
+    service = {"spec": _fields("publishNotReadyAddresses selector ports", clusterIP=_equal("None"))}
+    stateful_set = {"spec": _stateful_set(expected)}
+    contents: Mapping[_Identity, Mapping[str, _Check]] = {
+        ("v1", "Secret", "auth"): {"type": _equal("Opaque"), "data": _anything},
+        ("v1", "ConfigMap", "conf"): {"data": _anything},
+        ("v1", "Service", "master"): service,
+        ("v1", "Service", "worker"): service,
+        ("apps/v1", "StatefulSet", "master"): stateful_set,
+        ("apps/v1", "StatefulSet", "worker"): stateful_set,
+        ("policy/v1", "PodDisruptionBudget", "worker"): {"spec": _anything},
+    }
+    return {
+        (version, kind, f"{expected.stem}-{suffix}"): _fields("apiVersion kind", metadata=metadata, **content)
+        for (version, kind, suffix), content in contents.items()
+    }
+
+
+def _stateful_set(expected: Expected) -> _Check:
+    container = _fields(
+        "name image imagePullPolicy args envFrom env ports startupProbe readinessProbe livenessProbe resources "
+        "volumeMounts",
+        securityContext=_equal(CONTAINER_SECURITY),
+    )
+    pod = _fields(
+        "terminationGracePeriodSeconds imagePullSecrets nodeSelector tolerations affinity priorityClassName "
+        "topologySpreadConstraints",
+        automountServiceAccountToken=_equal(False),
+        enableServiceLinks=_equal(False),
+        serviceAccountName=_equal(expected.service_account or None),
+        securityContext=_equal(POD_SECURITY),
+        volumes=_each(_fields("name", configMap=_fields("name"), emptyDir=_fields("sizeLimit"))),
+        initContainers=_each(container),
+        containers=_each(container),
+    )
+    claim = _fields(metadata=_fields("name labels"), spec=_fields("accessModes storageClassName resources"))
+    return _fields(
+        "serviceName replicas podManagementPolicy persistentVolumeClaimRetentionPolicy selector",
+        template=_fields(
+            metadata=_fields("labels", annotations=_annotations(expected.pod_annotations)),
+            spec=pod,
+        ),
+        volumeClaimTemplates=_each(claim),
+    )
+
+
+def _anything(_path: str, _found: object) -> None:
+    pass
+
+
+def _equal(wanted: object) -> _Check:
+    """Accept one value, compared as JSON: in Python 0 equals False."""
+    text = json.dumps(wanted, sort_keys=True)
+
+    def check(path: str, found: object) -> None:
+        if json.dumps(found, sort_keys=True) != text:
+            raise UnexpectedManifestError(f"{path} is not {text[:200]}")
+
+    return check
+
+
+def _annotations(digest: str) -> _Check:
+    def check(path: str, found: Any) -> None:  # noqa: ANN401 - JSON
+        if annotations_digest(found or {}) != digest:
+            raise UnexpectedManifestError(f"{path} are not those of the spec")
+
+    return check
+
+
+def _each(part: _Check) -> _Check:
+    """Accept a list of what `part` accepts, or none."""
+
+    def check(path: str, found: Any) -> None:  # noqa: ANN401 - JSON
+        if not isinstance(found, list | None):
+            raise UnexpectedManifestError(f"{path} is not a list")
+        for number, item in enumerate(found or ()):
+            part(f"{path}.{number}", item)
+
+    return check
+
+
+def _fields(free: str = "", /, **parts: _Check) -> _Check:
+    """Accept an object, or none, of these fields alone; those of `free` may have any value."""
+    known = {*free.split(), *parts}
+
+    def check(path: str, found: Any) -> None:  # noqa: ANN401 - JSON
+        if not isinstance(found, dict | None):
+            raise UnexpectedManifestError(f"{path} is not an object")
+        values = found or {}
+        if surplus := sorted(values.keys() - known):
+            raise UnexpectedManifestError(f"{path} has the unexpected field {surplus[0][:80]!r}")
+        for name, part in parts.items():
+            part(f"{path}.{name}", values.get(name))
+
+    return check
+
+
+# Reading.  YAML that versions of YAML read differently is refused: it would not be known what the chart means.
+
+_JSON: Final = re.compile(r"null|true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _AMBIGUOUS: Final = re.compile(
     r"[-+.]?[0-9][0-9a-fxo_:.,eE+-]*|[-+]?\.(inf|nan)|y|n|yes|no|on|off|null|true|false", re.IGNORECASE
 )
-_WORDS: Final[Mapping[str, Any]] = {"null": None, "~": None, "": None, "true": True, "false": False}
 
 
-def objects_of(manifest: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a manifest. Raises UnexpectedManifestError."""
-    for item in _documents(manifest):
+def _objects(manifest: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a subset of YAML: no anchors, aliases, tags, merge keys or repeated keys."""
+    try:
+        events = yaml.parse(manifest, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        items = [_value(next(events), events) for event in events if isinstance(event, yaml.DocumentStartEvent)]
+    except yaml.YAMLError as error:
+        raise UnexpectedManifestError(f"the manifest is not YAML: {error}") from error
+    for item in items:
         if item is None:
             continue  # a template that renders to nothing
         if not isinstance(item, dict) or not isinstance(item.get("metadata"), dict):
@@ -112,181 +218,41 @@ def objects_of(manifest: str) -> Iterator[dict[str, Any]]:
         yield item
 
 
-def _documents(manifest: str) -> Iterator[Any]:
-    """Yield each document of a subset of YAML: no anchors, aliases, tags, merge keys or repeated keys."""
-    try:
-        events = yaml.parse(manifest, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                yield _value(next(events), events)
-    except yaml.YAMLError as error:
-        raise UnexpectedManifestError(f"the manifest is not YAML: {error}") from error
-
-
 def _value(event: Any, events: Iterator[Any]) -> Any:  # noqa: ANN401 - PyYAML is untyped, and JSON is any
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None or event.tag is not None:
         raise UnexpectedManifestError("the manifest has an anchor, an alias or a tag")
     match event:
         case yaml.MappingStartEvent():
-            return _mapping(events)
+            return _mapping(_values(events, until=yaml.MappingEndEvent))
         case yaml.SequenceStartEvent():
-            return _sequence(events)
+            return list(_values(events, until=yaml.SequenceEndEvent))
         case _:
             return event.value if event.style in {"'", '"', "|", ">"} else _plain(event.value)
 
 
-def _mapping(events: Iterator[Any]) -> dict[str, Any]:
+def _values(events: Iterator[Any], *, until: type) -> Iterator[Any]:
+    while not isinstance(event := next(events), until):
+        yield _value(event, events)
+
+
+def _mapping(values: Iterator[Any]) -> dict[str, Any]:
+    """Return an object from its keys and values, which alternate."""
     found: dict[str, Any] = {}
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        key = _value(event, events)
+    for key in values:
         if not isinstance(key, str) or key == "<<" or key in found:
             raise UnexpectedManifestError(f"the key {str(key)[:80]!r} is not a string, is a merge key, or occurs twice")
-        found[key] = _value(next(events), events)
-    return found
-
-
-def _sequence(events: Iterator[Any]) -> list[Any]:
-    found: list[Any] = []
-    while not isinstance(event := next(events), yaml.SequenceEndEvent):
-        found.append(_value(event, events))
+        found[key] = next(values)
     return found
 
 
 def _plain(text: str) -> Any:  # noqa: ANN401 - a scalar of JSON
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _NUMBER.fullmatch(text):
-        return float(text)
+    if text in {"", "~"}:
+        return None
+    if _JSON.fullmatch(text):
+        return json.loads(text)
     if _AMBIGUOUS.fullmatch(text):
         raise UnexpectedManifestError(f"the unquoted value {text!r} is ambiguous")
     return text
-
-
-def _identity(item: Mapping[str, Any]) -> tuple[str, str, str]:
-    return str(item.get("apiVersion")), str(item.get("kind")), str(item["metadata"].get("name"))
-
-
-def _shown(identities: list[tuple[str, str, str]]) -> str:
-    return ", ".join(f"{kind} {name[:80]!r}" for _, kind, name in identities[:5])
-
-
-# Checks.  A field that is not listed is refused, because its effect is not known.
-
-_METADATA: Final = frozenset({"name", "namespace", "labels", "annotations", "ownerReferences"})
-_TOP: Final = {
-    "Secret": {"type", "data"},
-    "ConfigMap": {"data"},
-    "Service": {"spec"},
-    "StatefulSet": {"spec"},
-    "PodDisruptionBudget": {"spec"},
-}
-_SERVICE: Final = {"clusterIP", "publishNotReadyAddresses", "selector", "ports"}
-_STATEFUL_SET: Final = {
-    "serviceName", "replicas", "podManagementPolicy", "persistentVolumeClaimRetentionPolicy", "selector", "template",
-    "volumeClaimTemplates",
-}  # fmt: skip
-_POD: Final = {
-    "automountServiceAccountToken", "enableServiceLinks", "terminationGracePeriodSeconds", "securityContext",
-    "serviceAccountName", "imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName",
-    "topologySpreadConstraints", "initContainers", "containers", "volumes",
-}  # fmt: skip
-_CONTAINER: Final = {
-    "name", "image", "imagePullPolicy", "securityContext", "args", "envFrom", "env", "ports", "startupProbe",
-    "readinessProbe", "livenessProbe", "resources", "volumeMounts",
-}  # fmt: skip
-_POD_SECURITY: Final = {
-    "runAsNonRoot": True,
-    "runAsUser": 10001,
-    "runAsGroup": 0,
-    "fsGroup": 0,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_CONTAINER_SECURITY: Final = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-_VOLUME_SOURCES: Final = {"configMap": {"name"}, "emptyDir": {"sizeLimit"}}
-_CLAIM: Final = {"accessModes", "storageClassName", "resources"}
-_ANNOTATIONS: Final = {f"{_GROUP}/config-hash"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """Checks of one object; `where` names it in messages."""
-
-    where: str
-    expected: Expected
-
-    def item(self, item: Mapping[str, Any]) -> None:
-        kind: str = item["kind"]
-        self.fields("", item, _TOP[kind] | {"apiVersion", "kind", "metadata"})
-        self.metadata(item["metadata"])
-        match kind:
-            case "Secret":
-                self.equal("type", item.get("type"), "Opaque")
-            case "Service":
-                self.fields("spec", item["spec"], _SERVICE)
-                self.equal("spec.clusterIP", item["spec"].get("clusterIP"), "None")
-            case "StatefulSet":
-                self.stateful_set(item["spec"])
-
-    def metadata(self, metadata: Mapping[str, Any]) -> None:
-        self.fields("metadata", metadata, _METADATA)
-        self.equal("metadata.namespace", metadata.get("namespace"), self.expected.namespace)
-        self.fields("metadata.annotations", metadata.get("annotations") or {}, _ANNOTATIONS)
-        uid = self.expected.owner_uid
-        owner = {
-            "apiVersion": f"{_GROUP}/v1alpha1",
-            "kind": "StreamingPipeline",
-            "name": self.expected.owner_name,
-            "uid": uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        self.equal("metadata.ownerReferences", metadata.get("ownerReferences") or [], [owner] if uid else [])
-
-    def stateful_set(self, spec: Mapping[str, Any]) -> None:
-        self.fields("spec", spec, _STATEFUL_SET)
-        template = spec.get("template") or {}
-        self.fields("spec.template", template, {"metadata", "spec"})
-        metadata = template.get("metadata") or {}
-        self.fields("spec.template.metadata", metadata, {"labels", "annotations"})
-        if annotations_digest(metadata.get("annotations") or {}) != self.expected.pod_annotations:
-            self.refuse("spec.template.metadata.annotations are not those of the spec")
-        self.pod("spec.template.spec", template.get("spec") or {})
-        for claim in spec.get("volumeClaimTemplates") or []:
-            self.fields("spec.volumeClaimTemplates.spec", claim.get("spec") or {}, _CLAIM)
-
-    def pod(self, path: str, pod: Mapping[str, Any]) -> None:
-        self.fields(path, pod, _POD)
-        for name in ("automountServiceAccountToken", "enableServiceLinks"):
-            self.equal(f"{path}.{name}", pod.get(name), False)
-        self.equal(f"{path}.serviceAccountName", pod.get("serviceAccountName", ""), self.expected.service_account)
-        self.equal(f"{path}.securityContext", pod.get("securityContext"), _POD_SECURITY)
-        for volume in pod.get("volumes") or []:
-            self.fields(f"{path}.volumes", volume, {"name", *_VOLUME_SOURCES})
-            for source, fields in _VOLUME_SOURCES.items():
-                self.fields(f"{path}.volumes.{source}", volume.get(source) or {}, fields)
-        for kind in ("initContainers", "containers"):
-            for container in pod.get(kind) or []:
-                self.fields(f"{path}.{kind}", container, _CONTAINER)
-                self.equal(f"{path}.{kind}.securityContext", container.get("securityContext"), _CONTAINER_SECURITY)
-
-    def fields(self, path: str, found: object, allowed: set[str] | frozenset[str]) -> None:
-        if not isinstance(found, Mapping):
-            self.refuse(f"{path} is not an object")
-        if surplus := sorted(set(found) - allowed):
-            self.refuse(f"{path} has the unexpected field {surplus[0][:80]!r}")
-
-    def equal(self, path: str, found: object, wanted: object) -> None:
-        if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
-            self.refuse(f"{path} is not {json.dumps(wanted)[:200]}")
-
-    def refuse(self, problem: str) -> NoReturn:
-        raise UnexpectedManifestError(f"{self.where}: {problem}")
 
 
 # Writing.
@@ -308,7 +274,7 @@ def main() -> int:
     expected = Expected(**json.loads(sys.argv[1]))
     try:
         text = checked(sys.stdin.buffer.read().decode(), expected)
-    except (UnexpectedManifestError, ValueError) as error:
+    except ValueError as error:
         print(REFUSED + " ".join(str(error).split()), file=sys.stderr)
         return 1
     sys.stdout.buffer.write(text.encode())

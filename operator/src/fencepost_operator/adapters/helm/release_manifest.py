@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fencepost_operator.adapters.helm.post_renderer import objects_of
 from fencepost_operator.api.quantities import parse_quantity
 from fencepost_operator.desired import labels
 
@@ -24,10 +23,13 @@ _CONTENT: Final = ("type", "data", "spec")
 
 
 def applied_objects(secret: Manifest) -> tuple[Manifest, ...]:
-    """Return the objects of a revision from its Secret. Raises ValueError for what Helm does not write."""
+    """Return the objects of a revision from its Secret: the post-renderer wrote each as one line of JSON.
+
+    Raises ValueError, KeyError or OSError for what Helm does not write.
+    """
     packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
-    text: str = json.loads(gzip.decompress(packed))["manifest"]
-    return tuple(objects_of(text))
+    lines: list[str] = json.loads(gzip.decompress(packed))["manifest"].splitlines()
+    return tuple(json.loads(line) for line in lines if line != "---")
 
 
 def difference(wanted: Manifest, live: Manifest) -> str:

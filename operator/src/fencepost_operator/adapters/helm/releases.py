@@ -315,12 +315,11 @@ class HelmReleases:
 
 
 def _expected(key: ObjectKey, values: Manifest) -> Expected:
-    """Return what the values may make; the names come from the key, not from a text in them."""
+    """Return what the values may become; the names of objects come from the key, not from a text in them."""
     return Expected(
         namespace=key.namespace,
         stem=names.cluster_name(key.name, int(values["generation"])),
-        owner_name=key.name,
-        owner_uid=(values.get("ownerReference") or {}).get("uid"),
+        owner=values.get("ownerReference"),
         service_account=values.get("serviceAccountName") or "",
         pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
     )
