@@ -110,6 +110,28 @@ async def test_a_step_of_the_clock_is_not_a_grace_period() -> None:
     assert stage.world.jobs[0].manifest["metadata"]["annotations"][labels.GENERATION] == "2"
 
 
+@pytest.mark.parametrize(("is_back", "generation"), [(True, "2"), (False, "1")])
+async def test_a_step_of_the_clock_makes_no_node_ready_for_longer(is_back: bool, generation: str) -> None:
+    """Injected: a node that was away is back, and has not ended the process of a pod that was deleted meanwhile."""
+    stage, clock = await running()
+    (job,), (stopping,) = stage.world.jobs, stage.world.drivers
+    stopping.frozen, stage.world.kubelet_kills = True, False
+    stage.world.change(KEY, batchInterval="2s")
+    await stage.until(lambda: job.deleting)
+    await stage.run(job.termination_grace + 2)
+    assert stage.pipeline.status.epoch == 1
+    stage.world._bury(job)
+    stage.world.jobs.remove(job)
+    if is_back:
+        stage.world.nodes["node-1"].changed_at = stage.world.now
+    else:
+        stopping.end(stage.world.now, 137)
+    clock.ahead = timedelta(hours=2)
+    await stage.until(lambda: bool(stage.world.jobs))
+    assert stopping.alive is is_back
+    assert stage.world.jobs[0].manifest["metadata"]["annotations"][labels.GENERATION] == generation
+
+
 async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> None:
     """Each records moments by its own clock, by which the other one must measure nothing."""
     stage, clock = await running()

@@ -191,7 +191,9 @@ class FakeRuns:
 
     def _node(self, name: str) -> NodeState:
         node = self.world.nodes.get(name)
-        return NodeState(name=name, uid=node.uid if node else None, ready=node.reachable if node else False)
+        if node is None:
+            return NodeState(name=name, uid=None, ready=False)
+        return NodeState(name=name, uid=node.uid, ready=node.reachable, ready_since=node.changed_at)
 
     def _may_live(self, job: Job) -> bool:
         pod = self._pod(job)
@@ -227,6 +229,7 @@ class FakeRuns:
             node=pod.node,
             node_uid=node.uid if node else None,
             node_ready=reachable,
+            node_ready_since=node.changed_at if node else None,
             started_at=driver.started_at,
             deleting_since=pod.deleting_since,
             exit_code=driver.exit_code if ended else None,

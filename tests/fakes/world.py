@@ -54,6 +54,8 @@ class Node:
 
     uid: str = "node-uid-1"
     reachable: bool = True
+    changed_at: datetime | None = None
+    """When it became ready or stopped to be, None where it has been ready since before the test."""
 
 
 @dataclass(slots=True)

@@ -335,7 +335,7 @@ class SimulatedWorld(World):
 
     def silence(self, node: str) -> None:
         """Let a node's kubelet be silent; its processes live on."""
-        self.nodes[node].reachable = False
+        self.nodes[node].reachable, self.nodes[node].changed_at = False, self.now
         self.silent_since.setdefault(node, self.now)
 
     def remove_node(self, name: str) -> None:
@@ -348,7 +348,7 @@ class SimulatedWorld(World):
 
     def hear(self, name: str) -> None:
         """Let a node be heard of again: its kubelet ends what was deleted meanwhile."""
-        self.nodes[name].reachable = True
+        self.nodes[name].reachable, self.nodes[name].changed_at = True, self.now
         self.silent_since.pop(name, None)
         known = set()
         for job in self.jobs:

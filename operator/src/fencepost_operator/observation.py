@@ -196,6 +196,8 @@ class DriverPod:
     disruption: str = ""
     """Why Kubernetes ended it: the reason of its condition DisruptionTarget, or Evicted, Preempting … of its status."""
     disruption_message: str = ""
+    node_ready_since: datetime | None = None
+    """As `NodeState.ready_since`."""
     force_deleted: bool = False
     """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
 
@@ -240,7 +242,7 @@ class RunList:
 class NodeState:
     """What is known of the node that the recorded run's pod was on: its uid and readiness, or that it is gone.
 
-    `ready_since` is when it became ready, None where that is not known.
+    `ready_since` is when it became ready or stopped to be, by a clock of the cluster; None where that is not known.
     """
 
     name: str
@@ -453,6 +455,9 @@ class Observation:
     stop_measured_since: datetime | None = None
     """Since when this process has known that the run in status.run was asked to stop, by its monotonic clock; None
     where it was not asked."""
+    node_measured_since: datetime | None = None
+    """Since when this process has seen the node of the run in status.run in its state, by its monotonic clock; None
+    where it is not seen."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False
@@ -469,6 +474,16 @@ class Observation:
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()
     """Of the rewind that is next."""
+
+    def node_of(self, run: str) -> NodeState | None:
+        """Return what is known of the node of the run in status.run, by its name: with its pod, or after it."""
+        runs = self.runs.value if isinstance(self.runs, Known) else ()
+        pod = next((each.pod for each in runs if each.name == run), None)
+        if pod is None:
+            return self.run_node.value if isinstance(self.run_node, Known) else None
+        if pod.node is None or pod.node_ready is None:
+            return None
+        return NodeState(name=pod.node, uid=pod.node_uid, ready=pod.node_ready, ready_since=pod.node_ready_since)
 
     def cluster_of(self, generation: int) -> SparkCluster | None:
         """Return the Spark cluster of a generation; None where it is unknown, or another one is there."""

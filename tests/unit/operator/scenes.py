@@ -111,9 +111,11 @@ class Scene:
         }
         return replace(self, observation=replace(self.observation, **known))
 
-    def measured(self, *, stop_since: datetime) -> Scene:
-        """Return the scene to an operator that has known since then that the run was asked to stop."""
-        return replace(self, observation=replace(self.observation, stop_measured_since=stop_since))
+    def measured(self, *, stop_since: datetime, node_since: datetime | None = None) -> Scene:
+        """Return the scene to an operator that knows since then of the request to stop, and of the node's state."""
+        observation, node_since = self.observation, node_since or stop_since
+        measured = replace(observation, stop_measured_since=stop_since, node_measured_since=node_since)
+        return replace(self, observation=measured)
 
     def said(self, **status: Any) -> Scene:
         return replace(self, pipeline=replace(self.pipeline, status=replace(self.pipeline.status, **status)))

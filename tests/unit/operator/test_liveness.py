@@ -57,7 +57,8 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-STOPPING = replace(SEEN, stop_requested_at=ago(600))
+LONG_AGO = ago(600)
+STOPPING = replace(SEEN, stop_requested_at=LONG_AGO)
 """It was asked to stop, and by the recorded time its grace period is over."""
 
 
@@ -73,6 +74,8 @@ class Case:
     terminated: bool = False
     measured: datetime | None = None
     """Since when this process has known that the run was asked to stop."""
+    seen: datetime | None = LONG_AGO
+    """Since when it has seen the node in its state."""
 
 
 CASES: dict[str, Case] = {
@@ -104,10 +107,13 @@ CASES: dict[str, Case] = {
     "gone after its grace period by the clock of another operator": Case(UNKNOWN, run=STOPPING, measured=NOW),
     "gone after the grace period of another run": Case(UNKNOWN, measured=ago(GRACE)),
     "gone while its node was away, which has just come back": Case(
-        UNKNOWN, run=STOPPING, measured=ago(600), node=Known(replace(READY, ready_since=ago(GRACE - 1)))
+        UNKNOWN, run=STOPPING, measured=ago(600), seen=ago(GRACE - 1)
     ),
     "gone while its node was away, which has had the grace period since": Case(
-        DEAD, run=STOPPING, measured=ago(600), node=Known(replace(READY, ready_since=ago(GRACE)))
+        DEAD, run=STOPPING, measured=ago(600), seen=ago(GRACE)
+    ),
+    "gone, its node is back, by another clock for long": Case(
+        UNKNOWN, run=STOPPING, measured=ago(600), seen=NOW, node=Known(replace(READY, ready_since=ago(600)))
     ),
     "gone after its grace period, node unknown": Case(None, run=STOPPING, measured=ago(GRACE), node=SILENT),
     "gone after its grace period, by force": Case(
@@ -159,5 +165,6 @@ def test_liveness(name: str) -> None:
         source=Known(Watermarks(ends={})),
         run_terminated=case.terminated,
         stop_measured_since=case.measured,
+        node_measured_since=case.seen,
     )
     assert liveness_of(case.run, case.job, observation, stop_margin=MARGIN) is case.liveness

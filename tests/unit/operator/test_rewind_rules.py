@@ -65,6 +65,7 @@ def purging(job: Run | None, ended: RunStatus = GIVEN_UP) -> RewindContext:
         SEEN, now=NOW, release=Known(None), cluster=Known(None), runs=runs, fence=Known(row), source=Known(log),
         rewind=RewindFacts(job=Known(None)),
         stop_measured_since=ended.stop_requested_at,
+        node_measured_since=ended.stop_requested_at,
     )  # fmt: skip
     config = ReconcileConfig(cluster_uid="cluster-1")
     run = prepare(Context(pipeline=pipeline, status=pipeline.status, observation=observation, config=config))

@@ -74,7 +74,7 @@ LATE = WELL.said(run=replace(ENDING, stop_requested_at=LONG_ASKED)).measured(sto
         WELL.said(run=replace(ENDING, stop_requested_at=None)).seen(runs=(), run_node=BACK),
         WELL.said(run=ENDING).seen(runs=(), run_node=BACK),
         LATE.seen(runs=(), run_node=BACK).measured(stop_since=NOW),
-        LATE.seen(runs=(), run_node=replace(BACK, ready_since=NOW - timedelta(seconds=3))),
+        LATE.seen(runs=(), run_node=BACK).measured(stop_since=LONG_ASKED, node_since=NOW - timedelta(seconds=3)),
         WELL.said(run=UNSEEN).seen(runs=(replace(JOB, deleting=True, had_pod=True, pod=None),)),
     ],
     ids=[

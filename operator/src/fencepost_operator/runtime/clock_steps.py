@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from fencepost_operator.api import ObjectKey, RunStatus, Status
+from fencepost_operator.observation import NodeState
+
+T = TypeVar("T")
 
 TOLERANCE: Final = 2.0
 """Seconds by which the two may differ between two passes: far more than a slew, far less than any timeout of a run."""
@@ -22,6 +25,8 @@ class ClockSteps:
     _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
     _stopping: dict[ObjectKey, tuple[tuple[str, str | None], float]] = field(default_factory=dict)
     """The run and the pod that were asked to stop, and when the monotonic clock first showed that."""
+    _nodes: dict[ObjectKey, tuple[NodeState, float]] = field(default_factory=dict)
+    """The node of the run, and since when by the monotonic clock it has been in this state."""
 
     def is_steady(self, key: ObjectKey, wall: datetime, monotonic: float) -> bool:
         """Return whether the wall clock has moved like the monotonic one since the last recorded pass.
@@ -54,10 +59,16 @@ class ClockSteps:
         if run is None or run.stop_requested_at is None:
             self._stopping.pop(key, None)
             return None
-        asked, before = (run.name, run.pod_uid), self._stopping.get(key)
-        since = before[1] if before is not None and before[0] == asked else monotonic
-        self._stopping[key] = (asked, since)
-        return wall - timedelta(seconds=monotonic - since)
+        return _noted(self._stopping, key, (run.name, run.pod_uid), wall, monotonic)
+
+    def node_measured_since(
+        self, key: ObjectKey, node: NodeState | None, wall: datetime, monotonic: float
+    ) -> datetime | None:
+        """Return since when this process has seen the node of a run in its state, None where it is not seen now.
+
+        Kubernetes has that moment by the clock of another machine, and this one's may have stepped since.
+        """
+        return _noted(self._nodes, key, node, wall, monotonic) if node is not None else None
 
     def recorded(self, key: ObjectKey, status: Status, wall: datetime, monotonic: float) -> None:
         """Note the status after a pass, and the clocks by which it was decided."""
@@ -66,5 +77,15 @@ class ClockSteps:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        for known in (self._seen, self._left, self._measured, self._stopping):
+        for known in (self._seen, self._left, self._measured, self._stopping, self._nodes):
             known.pop(key, None)
+
+
+def _noted(
+    known: dict[ObjectKey, tuple[T, float]], key: ObjectKey, seen: T, wall: datetime, monotonic: float
+) -> datetime:
+    """Return since when the same has been seen, as the wall clock would have shown it without its steps; notes it."""
+    before = known.get(key)
+    since = before[1] if before is not None and before[0] == seen else monotonic
+    known[key] = (seen, since)
+    return wall - timedelta(seconds=monotonic - since)

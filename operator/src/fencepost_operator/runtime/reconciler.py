@@ -108,7 +108,8 @@ class Reconciler:
         observer = Observer(self.ports, self.config)
         pipeline = await observer.with_valid_spec(pipeline)
         observation = await observer.observe(pipeline)
-        now, monotonic = observation.now, self.ports.clock.monotonic()
+        now, monotonic, run = observation.now, self.ports.clock.monotonic(), pipeline.status.run
+        node = observation.node_of(run.name) if run is not None else None
         steady = self._steps.is_steady(key, now, monotonic)
         if not steady:
             self._attempts.pop(key, None)  # when to try again was measured by the clock before
@@ -116,7 +117,8 @@ class Reconciler:
             observation,
             clock_is_steady=steady,
             measured_since=self._steps.measured_since(key, pipeline.status, now),
-            stop_measured_since=self._steps.stop_measured_since(key, pipeline.status.run, now, monotonic),
+            stop_measured_since=self._steps.stop_measured_since(key, run, now, monotonic),
+            node_measured_since=self._steps.node_measured_since(key, node, now, monotonic),
         )
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)

@@ -216,6 +216,7 @@ class KubernetesRuns:
             node=pod["spec"].get("nodeName"),
             node_uid=node.uid if node else None,
             node_ready=node.ready if node else None,
+            node_ready_since=node.ready_since if node else None,
             started_at=pods.instant((state.get("running") or ended).get("startedAt")),
             deleting_since=pods.instant(metadata.get("deletionTimestamp")),
             force_deleted=not ended and pods.may_live(pod) and _is_force_deleted(pod),

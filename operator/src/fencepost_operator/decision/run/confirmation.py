@@ -32,9 +32,8 @@ def proof_is_late(context: RunContext, run: RunStatus) -> bool:
     if pod is None and isinstance(node, Known):
         if not node.value.ready or node.value.uid != run.node_uid:
             return True
-        requested = max(
-            requested, node.value.ready_since or requested
-        )  # a node that was unreachable learns of it when it is back
+        # A node that was unreachable learns of it when it is back.
+        requested = max(requested, context.observation.node_measured_since or requested)
     return context.now - requested > timedelta(seconds=(run.termination_grace or 0) + context.config.stop_margin)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
-from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, NodeState, Observation, Run
+from fencepost_operator.observation import DriverPod, Fact, Known, Liveness, Observation, Run
 
 
 def liveness_of(run: RunStatus, job: Run | None, observation: Observation, *, stop_margin: float) -> Liveness | None:
@@ -86,7 +86,7 @@ def _vanished(run: RunStatus, observation: Observation) -> Liveness | None:
     same = node.value.uid is not None and node.value.uid == run.node_uid
     if not same or not node.value.ready or run.force_deleted:
         return Liveness.UNKNOWN
-    return Liveness.DEAD if _had_its_grace(run, node.value, observation) else Liveness.UNKNOWN
+    return Liveness.DEAD if _had_its_grace(run, observation) else Liveness.UNKNOWN
 
 
 def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
@@ -96,16 +96,16 @@ def _never_started(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
     return fence.value is None or fence.value.driver != run.pod_uid
 
 
-def _had_its_grace(run: RunStatus, node: NodeState, observation: Observation) -> bool:
+def _had_its_grace(run: RunStatus, observation: Observation) -> bool:
     """Return whether the grace period is over, as far as this process has measured it.
 
-    The recorded moment of the request is by a clock that may have stepped since, or by another operator's.
+    The recorded moment of the request is by a clock that may have stepped since, or by another operator's; that from
+    which the node is ready is by another machine's.
     """
-    requested, grace = observation.stop_measured_since, run.termination_grace
-    if run.stop_requested_at is None or requested is None or grace is None:
+    requested, ready = observation.stop_measured_since, observation.node_measured_since
+    if run.stop_requested_at is None or requested is None or ready is None or run.termination_grace is None:
         return False
-    known = max(requested, node.ready_since or requested)
-    return (observation.now - known).total_seconds() >= grace
+    return (observation.now - max(requested, ready)).total_seconds() >= run.termination_grace
 
 
 def _may_have_a_twin(run: RunStatus, fence: Fact[FenceRow | None]) -> bool:
