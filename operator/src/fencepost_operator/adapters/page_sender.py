@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost_operator.adapters.child_process import child_process
 from fencepost_operator.paging import child, delivery
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
 
@@ -29,35 +28,21 @@ class ProcessSender:
         request = delivery.to_json(messages, allowance).encode()
         if len(request) > delivery.REQUEST_LIMIT:
             return [Answer(outcome=Outcome.REFUSED)] * len(messages)
-        starting = asyncio.create_task(self._start())
-        try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            await _kill(await starting)  # a start that is cancelled midway would leave its child behind
-            raise
-        except OSError:
-            return [Answer(outcome=Outcome.FAILED)] * len(messages)
-        text = bytearray()
-        try:
-            async with asyncio.timeout(self.patience):
-                await _exchange(process, request, text)
-        except (TimeoutError, OSError):
-            pass  # what it has not answered has failed
-        finally:
-            await _kill(process)
-        return delivery.answers(text.decode(errors="replace"), len(messages))
-
-    @staticmethod
-    async def _start() -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-m", child.__name__,
+        starting = child_process(
+            *(sys.executable, "-I", "-m", child.__name__),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env={},
             cwd="/",
-            start_new_session=True,  # its own process group, so that a kill takes children along
-        )  # fmt: skip
+        )
+        text = bytearray()
+        try:
+            async with starting as process, asyncio.timeout(self.patience):
+                await _exchange(process, request, text)
+        except (TimeoutError, OSError):
+            pass  # what it has not answered has failed
+        return delivery.answers(text.decode(errors="replace"), len(messages))
 
 
 async def _exchange(process: asyncio.subprocess.Process, request: bytes, text: bytearray) -> None:
@@ -70,10 +55,3 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes, text: b
     process.stdin.close()
     while len(text) < delivery.ANSWER_LIMIT and (part := await process.stdout.read(4096)):
         text += part
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End the process and what it started, and wait for it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()

@@ -8,10 +8,8 @@ applies and returns: there is no --wait and no --atomic, the loop observes the r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from fencepost_operator.adapters.child_process import child_process
 from fencepost_operator.adapters.helm import post_renderer
 from fencepost_operator.adapters.helm.post_renderer import Expected, json_line
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
@@ -32,9 +31,6 @@ KUBE_VERSION: Final = "1.31.0"
 
 _PATIENCE: Final = 180.0
 """Seconds after which a helm that has not ended is killed."""
-
-_LAST_BREATH: Final = 5.0
-"""Seconds that a killed process may take to go."""
 
 _UNREACHABLE: Final = re.compile(
     r"cluster unreachable|connection refused|connection reset|i/o timeout|no such host|TLS handshake timeout"
@@ -138,54 +134,29 @@ class Helm:
         self, arguments: Sequence[str], stdin: str, *, stdout: int = asyncio.subprocess.DEVNULL
     ) -> tuple[int, str, str]:
         """Return the exit code, and what was printed."""
-        process = await self._start(arguments, stdout)
+        starting = child_process(
+            self.binary,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=stdout,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment(),
+        )
         try:
-            async with asyncio.timeout(self.patience):
+            async with starting as process, asyncio.timeout(self.patience):
                 printed, stderr = await process.communicate(stdin.encode())
         except TimeoutError as error:
             raise Unreachable(f"helm {arguments[0]} did not end in {self.patience:.0f} s and was killed") from error
-        finally:
-            await _kill(process)
-        return process.returncode or 0, (printed or b"").decode(errors="replace"), stderr.decode(errors="replace")
-
-    async def _start(self, arguments: Sequence[str], stdout: int) -> asyncio.subprocess.Process:
-        starting = asyncio.create_task(
-            asyncio.create_subprocess_exec(
-                self.binary,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=stdout,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environment(),
-                start_new_session=True,  # its own process group, so that a kill takes children along
-            )
-        )
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # A start that is cancelled midway leaves its children and its pipes behind: let it finish, then end it.
-            await _kill(await starting)
-            raise
         except OSError as error:
             remedy = "set FENCEPOST_HELM to the helm binary"
             raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
+        return process.returncode or 0, (printed or b"").decode(errors="replace"), stderr.decode(errors="replace")
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k.startswith("KUBERNETES_SERVICE_") or k == "PATH"}
         homes = {f"HELM_{part}_HOME": str(self.home / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
         where = {"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {}
         return {**kept, **homes, **where, "HOME": str(self.home), "HELM_DRIVER": "secret"}
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End the process and what it started; nothing to do when it has ended."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_BREATH):
-            await process.communicate()  # to the end of its output, so that nothing of it stays open
 
 
 def translated(stderr: str, *, code: int) -> PortError:
