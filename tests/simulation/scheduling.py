@@ -7,10 +7,11 @@ would do side by side is done one after the other, and nothing waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from fencepost_operator.runtime import observer, reconciler, rewind_observer
 from simulation.shortcuts import kept_results, quick_copies, swapped
@@ -29,19 +30,39 @@ class Pause:
 class OneAfterTheOther:
     """The part of asyncio that the observer uses."""
 
-    @staticmethod
-    async def gather(*awaitables: Any) -> list[Any]:
-        """Wait for each in its turn; close the others when one raises or the operator dies."""
-        done = 0
-        try:
-            results = []
-            for awaitable in awaitables:
-                done += 1
-                results.append(await awaitable)
-            return results
-        finally:
-            for awaitable in awaitables[done:]:
-                awaitable.close()
+    @dataclass(slots=True)
+    class Task:
+        """A coroutine, and its result once it has run."""
+
+        coroutine: Coroutine[Any, Any, Any]
+        value: Any = None
+
+        def result(self) -> Any:
+            """Return the result."""
+            return self.value
+
+    @dataclass(slots=True)
+    class TaskGroup:
+        """Runs each task in its turn; closes the others when one raises or the operator dies."""
+
+        tasks: deque[OneAfterTheOther.Task] = field(default_factory=deque)
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        def create_task(self, coroutine: Coroutine[Any, Any, Any]) -> OneAfterTheOther.Task:
+            """Add a task, to run at the end of the block."""
+            self.tasks.append(OneAfterTheOther.Task(coroutine))
+            return self.tasks[-1]
+
+        async def __aexit__(self, *_error: object) -> None:
+            try:
+                while self.tasks:
+                    task = self.tasks.popleft()
+                    task.value = await task.coroutine
+            finally:
+                for task in self.tasks:
+                    task.coroutine.close()
 
 
 def _no_limit(_seconds: float) -> AbstractAsyncContextManager[None]:

@@ -75,61 +75,55 @@ class Observer:
 
     async def observe(self, pipeline: Pipeline) -> Observation:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
-        key = pipeline.key
-        references, release, cluster, listed, fence, source = await asyncio.gather(
-            self._references(pipeline),
-            self._see(self.ports.releases.release(key)),
-            self._see(self.ports.releases.cluster(key)),
-            self._see(self.ports.runs.list(key, pipeline.uid)),
-            self._checkpoint(pipeline),
-            self._source(pipeline),
-        )
+        key, run, ports = pipeline.key, pipeline.status.run, self.ports
+        async with asyncio.TaskGroup() as first:
+            references_seen = first.create_task(self._references(pipeline))
+            release = first.create_task(self._see(ports.releases.release(key)))
+            cluster_seen = first.create_task(self._see(ports.releases.cluster(key)))
+            runs_listed = first.create_task(self._see(ports.runs.list(key, pipeline.uid)))
+            fence_seen = first.create_task(self._checkpoint(pipeline))
+            source_seen = first.create_task(self._source(pipeline))
+        references, cluster, listed = references_seen.result(), cluster_seen.result(), runs_listed.result()
+        fence, source = fence_seen.result(), source_seen.result()
         runs = Known(listed.value.runs) if isinstance(listed, Known) else listed
-        (
-            (run_node, silent_nodes),
-            objects,
-            (unread, progress),
-            loss,
-            durability,
-            (snapshots, stored, began, stable, (rewinds, rewind), ends),
-        ) = await asyncio.gather(
-            asyncio.gather(self._run_node(pipeline.status.run, runs), self._silent_nodes(pipeline, runs, cluster)),
-            self._cluster_objects(pipeline, runs, cluster),
-            asyncio.gather(self._unread(pipeline, source, fence), self._progress(pipeline, fence, source)),
-            self._loss(pipeline, runs, fence),
-            self._durability(pipeline, fence, source),
-            asyncio.gather(
-                self._snapshots(pipeline, fence),
-                self._stored_revision(pipeline, references),
-                self._began(pipeline, fence),
-                self._stable(pipeline),
-                self._rewinds(pipeline),
-                self._namespace_ends(pipeline, fence),
-            ),
-        )
+        async with asyncio.TaskGroup() as then:
+            run_node = then.create_task(self._run_node(run, runs))
+            silent_nodes = then.create_task(self._silent_nodes(pipeline, runs, cluster))
+            cluster_objects = then.create_task(self._cluster_objects(pipeline, runs, cluster))
+            unread = then.create_task(self._unread(pipeline, source, fence))
+            progress = then.create_task(self._progress(pipeline, fence, source))
+            loss = then.create_task(self._loss(pipeline, runs, fence))
+            durability = then.create_task(self._durability(pipeline, fence, source))
+            snapshots = then.create_task(self._snapshots(pipeline, fence))
+            stored_revision = then.create_task(self._stored_revision(pipeline, references))
+            began = then.create_task(self._began(pipeline, fence))
+            stable = then.create_task(self._stable(pipeline))
+            rewinds_seen = then.create_task(self._rewinds(pipeline))
+            namespace_ends = then.create_task(self._namespace_ends(pipeline, fence))
+        rewinds, rewind = rewinds_seen.result()
         return Observation(
-            now=whole_milliseconds(self.ports.clock.now()),
+            now=whole_milliseconds(ports.clock.now()),
             references=references,
-            release=release,
+            release=release.result(),
             cluster=cluster,
-            cluster_objects=objects,
             runs=runs,
-            run_node=run_node,
             fence=fence,
             source=_source_seen(source, fence),
-            silent_nodes=silent_nodes,
-            unread=unread,
-            progress=progress,
-            loss=loss,
-            durability=durability,
-            snapshots=snapshots,
-            stored_revision=stored,
-            began=began,
-            namespace_ends=ends,
-            stable=stable,
+            run_terminated=self._run_terminated(run, listed),
+            run_node=run_node.result(),
+            silent_nodes=silent_nodes.result(),
+            cluster_objects=cluster_objects.result(),
+            unread=unread.result(),
+            progress=progress.result(),
+            loss=loss.result(),
+            durability=durability.result(),
+            snapshots=snapshots.result(),
+            stored_revision=stored_revision.result(),
+            began=began.result(),
+            stable=stable.result(),
             rewinds=rewinds,
             rewind=rewind,
-            run_terminated=self._run_terminated(pipeline.status.run, listed),
+            namespace_ends=namespace_ends.result(),
         )
 
     async def _references(self, pipeline: Pipeline) -> Fact[References]:
@@ -215,7 +209,7 @@ class Observer:
         self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
     ) -> DurabilityFacts | None:
         """Look at the durability settings when a check is due, once Cassandra answers and the fence row exists."""
-        spec = pipeline.spec
+        spec, fences, offsets = pipeline.spec, self.ports.fences, self.ports.offsets
         if not isinstance(spec, Spec) or not is_due(pipeline, self.config, self.ports.clock.now()):
             return None
         if not isinstance(fence, Known) or fence.value is None or not isinstance(source, Known):
@@ -229,14 +223,16 @@ class Observer:
             )
         )
         sinks = sink_connections(pipeline.key, spec)
-        cassandra, topics, of_sinks = await asyncio.gather(
-            self._see(
-                self.ports.fences.settings(cassandra_connection(pipeline.key, spec.checkpoint.cassandra), keyspaces)
-            ),
-            self._see(self.ports.offsets.settings(kafka_connection(pipeline.key, spec))),
-            asyncio.gather(*(self._see(self.ports.offsets.settings(connection)) for connection in sinks.values())),
+        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
+        async with asyncio.TaskGroup() as group:
+            cassandra = group.create_task(self._see(fences.settings(connection, keyspaces)))
+            topics = group.create_task(self._see(offsets.settings(kafka_connection(pipeline.key, spec))))
+            of_sinks = {name: group.create_task(self._see(offsets.settings(sink))) for name, sink in sinks.items()}
+        return DurabilityFacts(
+            cassandra=cassandra.result(),
+            topics=topics.result(),
+            sinks={name: seen.result() for name, seen in of_sinks.items()},
         )
-        return DurabilityFacts(cassandra=cassandra, topics=topics, sinks=dict(zip(sinks, of_sinks, strict=True)))
 
     async def _snapshots(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None]

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from fencepost.fence.snapshots import Snapshot
-from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStep, Spec
+from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStatus, RewindStep, Spec
 from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
 from fencepost_operator.desired import names
@@ -36,24 +36,26 @@ class RewindObserver:
             return RewindFacts()
         if pipeline.deleting_since is not None:
             return RewindFacts()
-        snapshot, positions, backup, job, first = await asyncio.gather(
-            self._target(pipeline, pipeline.spec, rewind, rewind.spec),
-            self._positions(pipeline, pipeline.spec, rewind, rewind.spec.to.timestamp),
-            self._snapshot(pipeline, pipeline.spec, rewind.status.backup if rewind.status.target is None else None),
-            self._job(pipeline, rewind),
-            self._first_commit(pipeline, pipeline.spec, rewind),
+        spec, to, status = pipeline.spec, rewind.spec.to, rewind.status
+        is_open = status.target is None
+        async with asyncio.TaskGroup() as group:
+            snapshot = group.create_task(self._snapshot(pipeline, spec, to.snapshot if is_open else None))
+            positions = group.create_task(self._positions(pipeline, spec, to.timestamp if is_open else None))
+            backup = group.create_task(self._snapshot(pipeline, spec, status.backup if is_open else None))
+            job = group.create_task(self._job(pipeline, rewind))
+            first_commit = group.create_task(self._first_commit(pipeline, spec, status))
+        return RewindFacts(
+            snapshot=snapshot.result(),
+            positions=positions.result(),
+            backup=backup.result(),
+            job=job.result(),
+            first_commit=first_commit.result(),
         )
-        return RewindFacts(snapshot=snapshot, positions=positions, backup=backup, job=job, first_commit=first)
-
-    async def _target(
-        self, pipeline: Pipeline, spec: Spec, rewind: Rewind, asked: RewindSpec
-    ) -> Fact[Snapshot | None] | NotAsked:
-        return await self._snapshot(pipeline, spec, asked.to.snapshot if rewind.status.target is None else None)
 
     async def _positions(
-        self, pipeline: Pipeline, spec: Spec, rewind: Rewind, timestamp: datetime | None
+        self, pipeline: Pipeline, spec: Spec, timestamp: datetime | None
     ) -> Fact[Mapping[str, int]] | NotAsked:
-        if timestamp is None or rewind.status.target is not None:
+        if timestamp is None:
             return NotAsked()
         return await self.see(self.ports.offsets.at(kafka_connection(pipeline.key, spec), timestamp))
 
@@ -68,9 +70,9 @@ class RewindObserver:
         return NotAsked() if name is None else await self.see(self.ports.purges.find(pipeline.key, name, rewind.uid))
 
     async def _first_commit(
-        self, pipeline: Pipeline, spec: Spec, rewind: Rewind
+        self, pipeline: Pipeline, spec: Spec, status: RewindStatus
     ) -> Fact[Mapping[str, int] | None] | NotAsked:
-        status, done = rewind.status, rewind.status.step(RewindStep.SET_OFFSETS)
+        done = status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
             return NotAsked()
         connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
