@@ -92,6 +92,8 @@ from fencepost_operator.api.vocabulary import (
     State,
     asks_for_pause,
     asks_to_abandon,
+    condition_after,
+    condition_of,
 )
 
 __all__ = [
@@ -181,6 +183,8 @@ __all__ = [
     "WorkerSpec",
     "asks_for_pause",
     "asks_to_abandon",
+    "condition_after",
+    "condition_of",
     "is_revision_of",
     "parse",
     "read_pipeline",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -124,3 +125,24 @@ class Condition(Model):
     message: str
     last_transition_time: datetime
     observed_generation: int
+
+
+def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """Return the condition of a type."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def condition_after(
+    before: Iterable[Condition], kind: str, status: str, reason: str, message: str, *, now: datetime, generation: int
+) -> Condition:
+    """Return a condition; as long as its status is as before, so is the moment of its last transition."""
+    was = condition_of(before, kind)
+    kept = was.last_transition_time if was is not None and was.status == status else None
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=kept or now.replace(microsecond=0),
+        observed_generation=generation,
+    )

@@ -12,7 +12,7 @@ from fencepost_operator.decision.decision import ActionFailure, Decision
 from fencepost_operator.decision.kafka.retention import backlog, data_risk
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.outcome import Outcome
-from fencepost_operator.decision.pausing import is_paused, pause_events, paused
+from fencepost_operator.decision.pausing import PAUSED, is_paused, paused
 from fencepost_operator.decision.reporting.conditions import with_retention_risk
 from fencepost_operator.decision.reporting.events import new_condition, status_events
 from fencepost_operator.decision.rewind.queue import rewinding
@@ -168,7 +168,7 @@ def _left_alone(pipeline: Pipeline, observation: Observation, config: ReconcileC
     return Decision(
         reason=Reason.PAUSED,
         status=status,
-        events=(*pause_events(before, status), *new_condition(before, status, RETENTION_RISK)),
+        events=(*new_condition(before, status, PAUSED), *new_condition(before, status, RETENTION_RISK)),
         action=None,
         requeue_after=config.resync_interval,
         backlog=backlog(pipeline.spec, observation, risk),

@@ -13,13 +13,12 @@ from typing import Final
 
 from fencepost_operator.api import (
     PAUSED_ANNOTATION,
-    Condition,
-    Event,
-    EventType,
     Pipeline,
     Reason,
     Status,
     asks_for_pause,
+    condition_after,
+    condition_of,
 )
 from fencepost_operator.decision.wording import with_remedy
 
@@ -33,37 +32,18 @@ def is_paused(pipeline: Pipeline) -> bool:
 
 def paused(pipeline: Pipeline, now: datetime) -> Status:
     """Return the status with the condition that says so; one that has none yet gets the three of every status."""
-    before = {condition.type: condition for condition in pipeline.status.conditions}
-    kinds = {"Ready": "False", "Reconciling": "True", "Streaming": "False"} if "Ready" not in before else {}
-    added = [_condition(pipeline, kind, status, now) for kind, status in kinds.items()]
-    if PAUSED not in before:
-        added.append(_condition(pipeline, PAUSED, "True", now))
-    if not added:
-        return pipeline.status
-    return replace(pipeline.status, conditions=(*pipeline.status.conditions, *added))
-
-
-def pause_events(before: Status, after: Status) -> tuple[Event, ...]:
-    """Return the Event of a pause that begins."""
-    if any(condition.type == PAUSED for condition in before.conditions):
-        return ()
-    (condition,) = [condition for condition in after.conditions if condition.type == PAUSED]
-    return (Event(EventType.WARNING, Reason.PAUSED, condition.message),)
-
-
-def _condition(pipeline: Pipeline, kind: str, status: str, now: datetime) -> Condition:
-    key = pipeline.key
+    before, key, generation = pipeline.status.conditions, pipeline.key, pipeline.generation
+    kinds = {} if condition_of(before, "Ready") else {"Ready": "False", "Reconciling": "True", "Streaming": "False"}
+    if condition_of(before, PAUSED) is None:
+        kinds[PAUSED] = "True"
     message = with_remedy(
         f"Paused by the annotation {PAUSED_ANNOTATION}: nothing is started, replaced or stopped, a "
         "PipelineRewind waits, and the rest of the status but RetentionRisk is as it was before",
         f"to continue, run: kubectl annotate streamingpipeline {key.name} --namespace {key.namespace} "
         f"{PAUSED_ANNOTATION}-",
     )
-    return Condition(
-        type=kind,
-        status=status,
-        reason=Reason.PAUSED,
-        message=message,
-        last_transition_time=now.replace(microsecond=0),
-        observed_generation=pipeline.generation,
+    added = (
+        condition_after(before, kind, status, Reason.PAUSED, message, now=now, generation=generation)
+        for kind, status in kinds.items()
     )
+    return replace(pipeline.status, conditions=(*before, *added))

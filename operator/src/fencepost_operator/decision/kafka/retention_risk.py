@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract import split_offset_key
-from fencepost_operator.api import PAUSED_ANNOTATION, Condition, DataRisk, ObjectKey, Reason, Spec, Status
+from fencepost_operator.api import PAUSED_ANNOTATION, Condition, DataRisk, ObjectKey, Reason, Spec, Status, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.kafka.retention import BY_TIME
@@ -30,7 +30,7 @@ _HOUR: Final = 3_600_000
 def retention_risk(context: Context, status: Status) -> tuple[Reason, str] | None:
     """Return the reason and the message, the most urgent one; None without a risk."""
     risk = status.data_risk
-    before = next((c for c in context.pipeline.status.conditions if c.type == RETENTION_RISK), None)
+    before = condition_of(context.pipeline.status.conditions, RETENTION_RISK)
     if risk is not None and risk.partition is not None:
         if risk.lost_records:
             return Reason.DATA_EXPIRED, _expired(risk, risk.partition)

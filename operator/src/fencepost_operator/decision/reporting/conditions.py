@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract.guidance import remedy_of
-from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status
+from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status, condition_after, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
@@ -127,7 +127,8 @@ def unreadable_snapshots(context: Context) -> str:
 
 
 def _reported_before(context: Context, kind: str) -> str:
-    return next((c.message for c in context.pipeline.status.conditions if c.type == kind), "")
+    before = condition_of(context.pipeline.status.conditions, kind)
+    return before.message if before is not None else ""
 
 
 def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime) -> str:
@@ -169,15 +170,6 @@ def _streaming(context: Context, outcome: Outcome) -> Condition:
 
 
 def _condition(context: Context, kind: str, status: str, reason: Reason, message: str) -> Condition:
-    before = next((c for c in context.pipeline.status.conditions if c.type == kind), None)
-    unchanged = before is not None and before.status == status
-    return Condition(
-        type=kind,
-        status=status,
-        reason=reason,
-        message=message,
-        last_transition_time=(
-            before.last_transition_time if before is not None and unchanged else context.now.replace(microsecond=0)
-        ),
-        observed_generation=context.pipeline.generation,
-    )
+    pipeline = context.pipeline
+    before, generation = pipeline.status.conditions, pipeline.generation
+    return condition_after(before, kind, status, reason, message, now=context.now, generation=generation)

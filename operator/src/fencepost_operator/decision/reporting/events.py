@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from fencepost.contract.guidance import remedy_of
-from fencepost_operator.api import Condition, Event, EventType, MixedOutput, Reason, ReconcileConfig, Status
+from fencepost_operator.api import Event, EventType, MixedOutput, Reason, ReconcileConfig, Status, condition_of
 from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.kafka.loss_status import described
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
@@ -46,11 +46,6 @@ def _with_page(event: Event, after: Status, config: ReconcileConfig) -> Event:
     return replace(event, message=with_runbook(event.message, page, config.runbook_url))
 
 
-def condition_of(status: Status, kind: str) -> Condition | None:
-    """Return the condition of a type."""
-    return next((condition for condition in status.conditions if condition.type == kind), None)
-
-
 def _facts(before: Status, after: Status) -> Iterator[Event]:
     if before.epoch is None and after.epoch:
         message = f"Found this pipeline's fence at epoch {after.epoch}: it continues from the last commit there"
@@ -85,7 +80,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
 
 def new_condition(before: Status, after: Status, kind: str) -> Iterator[Event]:
     """Yield the Event of a condition that is there now, or has another reason."""
-    found, was = condition_of(after, kind), condition_of(before, kind)
+    found, was = condition_of(after.conditions, kind), condition_of(before.conditions, kind)
     if found is not None and (was is None or was.reason != found.reason):
         yield Event(EventType.WARNING, found.reason, found.message)
 
@@ -133,9 +128,9 @@ def _had_claimed(before: Status, epoch: int) -> bool:
 
 
 def _turn(before: Status, after: Status, outcome: Outcome, *, asks_to_run: bool) -> Iterator[Event]:
-    if condition_of(before, PAUSED) is not None:
+    if condition_of(before.conditions, PAUSED) is not None:
         yield _normal(Reason.RESUMED, "Reconciliation resumed")
-    was = condition_of(before, "Ready")
+    was = condition_of(before.conditions, "Ready")
     if was is not None and was.reason == Reason.SUSPENDED and outcome.reason != Reason.SUSPENDED and asks_to_run:
         yield _normal(Reason.RESUMED, "Resumed: the pipeline continues from its last commit")
     if (was is not None and was.reason == outcome.reason) or outcome.reason in REPORTED_BY_FACTS:

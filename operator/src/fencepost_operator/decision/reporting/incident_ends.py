@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status
-from fencepost_operator.decision.reporting.events import condition_of
+from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status, condition_of
 from fencepost_operator.decision.reporting.incidents import HELD_UP, READY, Incident
 
 
@@ -45,7 +44,7 @@ class Ends:
         """
         since = page.quiet_since or self.now
         if page.condition in HELD_UP and not any(other.condition in HELD_UP for other in self.found.values()):
-            ready = condition_of(self.status, READY)
+            ready = condition_of(self.status.conditions, READY)
             if ready is None or ready.status != "True":
                 return False
             if ready.last_transition_time <= self.now:

@@ -12,11 +12,20 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract.guidance import GUIDANCE, Severity
-from fencepost_operator.api import Condition, Event, PageStatus, Pipeline, Reason, ReconcileConfig, State, Status
+from fencepost_operator.api import (
+    Condition,
+    Event,
+    PageStatus,
+    Pipeline,
+    Reason,
+    ReconcileConfig,
+    State,
+    Status,
+    condition_of,
+)
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.reporting.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
-from fencepost_operator.decision.reporting.events import condition_of
 from fencepost_operator.decision.run.blindness import UNOBSERVED
 from fencepost_operator.decision.run.restart_loop import is_looping, loop_message
 
@@ -67,7 +76,7 @@ def not_ready_since(before: Status, status: Status, now: datetime) -> datetime |
 
     One that is not ready because its facts are too old has waited since they were fresh.
     """
-    on_its_way = condition_of(status, "Reconciling")
+    on_its_way = condition_of(status.conditions, "Reconciling")
     if on_its_way is None or (on_its_way.reason in PLANNED and status.state is not State.RESTARTING):
         return None
     since = before.not_ready_since or status.unobserved_since or now
@@ -85,7 +94,7 @@ def open_incidents(
     """Return what is open by reason; `pages` are those that were recorded, `events` those of this decision."""
     if pipeline.deleting_since is not None:
         return dict(_overdue(status, config, now))
-    ready = condition_of(status, READY)
+    ready = condition_of(status.conditions, READY)
     suspended = ready is not None and ready.status == "True" and ready.reason == Reason.SUSPENDED
     found: dict[str, Incident] = {
         c.reason: Incident(condition=c.type, severity=severity_of(c), message=c.message)
@@ -158,7 +167,7 @@ def _not_ready(
 
 def _overdue(status: Status, config: ReconcileConfig, now: datetime) -> Iterator[tuple[str, Incident]]:
     """Yield what has kept the pipeline on its way for too long; of a deletion, nothing else pages."""
-    ready, since = condition_of(status, READY), status.not_ready_since
+    ready, since = condition_of(status.conditions, READY), status.not_ready_since
     if ready is not None and since is not None and (now - since).total_seconds() >= config.page_not_ready_after:
         yield Reason.NOT_READY, Incident(condition=READY, severity=Severity.CRITICAL, message=ready.message)
 

@@ -15,7 +15,6 @@ from typing import Final
 from fencepost.contract.guidance import Severity
 from fencepost_operator.actions import RemoveFinalizer
 from fencepost_operator.api import (
-    Condition,
     Event,
     EventType,
     PageStatus,
@@ -23,10 +22,11 @@ from fencepost_operator.api import (
     Reason,
     ReconcileConfig,
     Status,
+    condition_after,
+    condition_of,
 )
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.pausing import is_paused
-from fencepost_operator.decision.reporting.events import condition_of
 from fencepost_operator.decision.reporting.incident_ends import Ends
 from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED, Incident, not_ready_since, open_incidents
 from fencepost_operator.decision.reporting.page_mute import silenced_until
@@ -177,14 +177,10 @@ def _with_problem(
     more = f" And {len(problems) - SHOWN} more." if len(problems) > SHOWN else ""
     shown = " ".join(problem.message for problem in problems[:SHOWN])
     message = single_line(f"{shown}{more}", limit=MESSAGE_LIMIT)
-    before = condition_of(pipeline.status, PAGING_DEGRADED)
-    condition = Condition(
-        type=PAGING_DEGRADED,
-        status="True",
-        reason=first.reason,
-        message=message,
-        last_transition_time=before.last_transition_time if before is not None else now.replace(microsecond=0),
-        observed_generation=pipeline.generation,
+    conditions = pipeline.status.conditions
+    before = condition_of(conditions, PAGING_DEGRADED)
+    condition = condition_after(
+        conditions, PAGING_DEGRADED, "True", first.reason, message, now=now, generation=pipeline.generation
     )
     is_new = before is None or before.message != message
     event = (Event(EventType.WARNING, first.reason, message),) if is_new else ()

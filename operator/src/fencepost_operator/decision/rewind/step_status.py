@@ -21,6 +21,7 @@ from fencepost_operator.api import (
     RewindStep,
     StepState,
     StepStatus,
+    condition_after,
 )
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.text import single_line
@@ -129,18 +130,8 @@ def _reported(
 
 
 def _condition(rewind: Rewind, kind: str, value: str, reason: Reason, message: str, now: datetime) -> Condition:
-    before = next((found for found in rewind.status.conditions if found.type == kind), None)
-    unchanged = before is not None and before.status == value
-    return Condition(
-        type=kind,
-        status=value,
-        reason=reason,
-        message=message,
-        last_transition_time=(
-            before.last_transition_time if before is not None and unchanged else now.replace(microsecond=0)
-        ),
-        observed_generation=rewind.generation,
-    )
+    before, generation = rewind.status.conditions, rewind.generation
+    return condition_after(before, kind, value, reason, message, now=now, generation=generation)
 
 
 def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
-from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State
+from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.cluster.readiness import has_another_master
 from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue
@@ -304,8 +304,8 @@ def has_started(context: RunContext, run: RunStatus) -> bool:
 
 def _was_ready_before(context: RunContext, run: RunStatus) -> bool:
     before = context.pipeline.status
-    same_run = before.run is not None and before.run.name == run.name
-    return same_run and any(c.type == "Ready" and c.status == "True" for c in before.conditions)
+    same_run, ready = before.run is not None and before.run.name == run.name, condition_of(before.conditions, "Ready")
+    return same_run and ready is not None and ready.status == "True"
 
 
 def run_is_streaming(context: RunContext) -> Outcome | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost_operator.api import ClusterStatus, Spec
+from fencepost_operator.api import ClusterStatus, Spec, condition_of
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Known, Unknown
@@ -46,8 +46,5 @@ def _is_as_desired(recorded: ClusterStatus, spec: Spec, desired: Fingerprints) -
 
 def was_ready(context: Context) -> bool:
     """Return whether this generation of the spec was Ready at the last look."""
-    generation = context.pipeline.generation
-    return any(
-        condition.type == "Ready" and condition.status == "True" and condition.observed_generation == generation
-        for condition in context.pipeline.status.conditions
-    )
+    ready, generation = condition_of(context.pipeline.status.conditions, "Ready"), context.pipeline.generation
+    return ready is not None and (ready.status, ready.observed_generation) == ("True", generation)
