@@ -22,11 +22,19 @@ from fencepost.contract.guidance.states import PROGRESS, STEADY
 from fencepost.contract.guidance.verdicts import VERDICT
 from fencepost.contract.reasons import Reason
 
-__all__ = ["FIRST", "GUIDANCE", "Category", "Guidance", "Severity", "Step", "remedy_of"]
+__all__ = ["FIRST", "GUIDANCE", "Category", "Guidance", "Severity", "Step", "guidance_of", "remedy_of"]
 
 PARTS: Final = (STEADY, PROGRESS, PERSON, DEPENDENCY, RISK, POD_STARTS, END, VERDICT, ACTION, PAGE, OPERATOR)
 
 GUIDANCE: Final[Mapping[Reason, Guidance]] = MappingProxyType(dict(chain.from_iterable(part.items() for part in PARTS)))
+
+
+_BY_NAME: Final[Mapping[str, Guidance]] = {reason.value: guidance for reason, guidance in GUIDANCE.items()}
+
+
+def guidance_of(reason: str) -> Guidance | None:
+    """Return the entry of a reason as a status has it; None for one of another release."""
+    return _BY_NAME.get(reason)
 
 
 def remedy_of(reason: Reason) -> str:

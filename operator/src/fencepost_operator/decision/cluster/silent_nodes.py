@@ -21,14 +21,10 @@ def nodes_to_watch(
     pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None], now: datetime
 ) -> frozenset[str]:
     """Return the nodes of the recorded run and its cluster, while records wait and nothing is committed."""
-    status, committed = pipeline.status, pipeline.status.committed
+    status, quiet = pipeline.status, quiet_since(pipeline.status)
     if not isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None or status.run is None:
         return frozenset()
-    if (
-        committed is None
-        or committed.since is None
-        or now - max(committed.since, committed.done_at or committed.since) < LOOK_AFTER
-    ):
+    if quiet is None or now - quiet < LOOK_AFTER:
         return frozenset()
     found = {status.run.node_name}
     if isinstance(runs, Known):

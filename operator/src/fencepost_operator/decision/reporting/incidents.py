@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost.contract.guidance import GUIDANCE, Severity
+from fencepost.contract.guidance import GUIDANCE, Severity, guidance_of
 from fencepost_operator.api import (
     Condition,
     Event,
@@ -114,11 +114,9 @@ def open_incidents(
 
 def severity_of(condition: Condition) -> Severity:
     """Return how urgent a condition's reason is; a stalled pipeline pages whatever the reason."""
-    severity = GUIDANCE[Reason(condition.reason)].severity if condition.reason in _REASONS else Severity.WARNING
+    guidance = guidance_of(condition.reason)
+    severity = guidance.severity if guidance is not None else Severity.WARNING
     return Severity.CRITICAL if condition.type == STALLED and severity is Severity.NONE else severity
-
-
-_REASONS: Final = frozenset(str(reason) for reason in Reason)
 
 
 def _pages(condition: Condition, now: datetime, *, suspended: bool) -> bool:

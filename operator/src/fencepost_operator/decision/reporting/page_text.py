@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from fencepost.contract.guidance import GUIDANCE
-from fencepost_operator.api import PageStatus, Pipeline, Reason, ReconcileConfig, Status
+from fencepost.contract.guidance import guidance_of
+from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.observation import Backlog
 from fencepost_operator.paging.page import Page
@@ -15,7 +15,6 @@ from fencepost_operator.text import single_line, without_links
 
 _LINE: Final = 1024
 _SHORT: Final = 200
-_REASONS: Final = frozenset(str(reason) for reason in Reason)
 
 
 def page_of(
@@ -27,7 +26,7 @@ def page_of(
     now: datetime,
 ) -> Page:
     """Return a recorded incident as receivers get it; figures are of this moment."""
-    key, guidance = pipeline.key, GUIDANCE[Reason(page.reason)] if page.reason in _REASONS else None
+    key, guidance = pipeline.key, guidance_of(page.reason)
     situation = guidance.situation.replace("`", "") if guidance is not None else "The pipeline needs attention"
     over = "" if page.resolved_at is None else "Resolved: "
     return Page(
@@ -66,9 +65,9 @@ def _details(
     if failure is not None and failure.count:
         tried += f"; {failure.count} failures in a row, the last one {failure.reason} at {_moment(failure.at)}"
     yield "What was tried", tried
-    remedy = GUIDANCE[Reason(page.reason)].remedy if page.reason in _REASONS else ""
-    if remedy and page.resolved_at is None:
-        yield "What to do", f"{remedy[:1].upper()}{remedy[1:]}"
+    guidance = guidance_of(page.reason)
+    if guidance is not None and guidance.remedy and page.resolved_at is None:
+        yield "What to do", f"{guidance.remedy[:1].upper()}{guidance.remedy[1:]}"
     yield "Look at it", f"kubectl describe spl -n {key.namespace} {key.name}"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
-from fencepost_operator.api import CommittedStatus, Reason, RunStatus, State, condition_of
+from fencepost_operator.api import Reason, RunStatus, State, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.cluster.readiness import has_another_master
 from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue
@@ -31,8 +31,8 @@ CATCHING_UP_SECONDS: Final = 60.0
 """Estimate from which a run is catching up, whatever the number of records; it has caught up at half of that."""
 QUIET: Final = 20.0
 """Seconds without progress after which a silent node is the reason: about half of what Kubernetes waits for."""
-STALL_FACTOR: Final = 3
-"""Intervals, or times the last batch took, that may pass without a commit."""
+BATCHES_WITHOUT_COMMIT: Final = 3
+"""Batch intervals, or times the last batch took, that may pass without a commit."""
 FIRST_COMMIT: Final = 30.0
 """Least seconds that a run may take from its claim to its first commit: executors start their Python workers."""
 MAX_DOUBLINGS: Final = 6
@@ -129,8 +129,12 @@ def _cut_off(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 def _quiet(context: RunContext) -> timedelta:
     """Return how long a run may make no progress while its node is silent."""
-    last_batch = (context.row.duration_ms or 0) / 1000
-    return timedelta(seconds=max(QUIET, STALL_FACTOR * context.spec.batch_interval, STALL_FACTOR * last_batch))
+    return timedelta(seconds=max(QUIET, _without_commit(context)))
+
+
+def _without_commit(context: RunContext) -> float:
+    """Return how many seconds may pass without a commit, by the batches so far."""
+    return BATCHES_WITHOUT_COMMIT * max(context.spec.batch_interval, (context.row.duration_ms or 0) / 1000)
 
 
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
@@ -149,13 +153,13 @@ def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 
 def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
-    committed = context.status.committed
-    if run.claimed_at is None or not _readable(context) or committed is None or committed.since is None:
+    quiet = quiet_since(context.status)
+    if run.claimed_at is None or not _readable(context) or quiet is None:
         return None
     timeout, unreadable = stall_timeout(context), batch_progress.refusal(context.observation.progress)
     if unreadable:
-        timeout *= batch_progress.STALL_FACTOR
-    if not _elapsed(context, timeout, *_progressed_at(run, committed)):
+        timeout *= batch_progress.UNREADABLE_FACTOR
+    if not _elapsed(context, timeout, quiet, run.claimed_at):
         return None
     return Diagnosis(
         category=Reason.UNRESPONSIVE,
@@ -185,17 +189,12 @@ def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
     )
 
 
-def _progressed_at(run: RunStatus, committed: CommittedStatus) -> tuple[datetime, ...]:
-    """Return the moments from which on a run with records to read may neither commit nor report progress."""
-    return tuple(at for at in (committed.since, run.claimed_at, committed.done_at) if at is not None)
-
-
 def _next_look(context: RunContext, run: RunStatus) -> float:
     """Return the seconds until the next look: not later than the moment from which on the run counts as stalled."""
-    committed, longest = context.status.committed, context.config.resync_interval
-    if committed is None or committed.since is None or committed.observable_since is None:
+    committed, quiet, longest = context.status.committed, quiet_since(context.status), context.config.resync_interval
+    if committed is None or quiet is None or committed.observable_since is None:
         return longest
-    since = max(committed.observable_since, *_progressed_at(run, committed))
+    since = max(committed.observable_since, quiet, run.claimed_at or quiet)
     left = (since + stall_timeout(context) - context.now).total_seconds()
     return min(longest, left) if left > 0 else longest
 
@@ -205,10 +204,8 @@ def stall_timeout(context: RunContext) -> timedelta:
 
     It doubles after each run in a row that was too slow, so that a batch that only needs longer gets there.
     """
-    spec, row = context.spec, context.row
-    last_batch = (row.duration_ms or 0) / 1000
-    usual = max(spec.restart.stall_timeout, STALL_FACTOR * spec.batch_interval, STALL_FACTOR * last_batch)
-    if context.run is not None and not has_committed(context.run, row):
+    usual = max(context.spec.restart.stall_timeout, _without_commit(context))
+    if context.run is not None and not has_committed(context.run, context.row):
         usual = max(usual, FIRST_COMMIT)
     return _longer_after_slow_runs(context, usual)
 

@@ -8,7 +8,7 @@ from fencepost.fence import BatchProgress
 from fencepost_operator.decision.wording import detail
 from fencepost_operator.observation import Fact, NotAsked, Unknown
 
-STALL_FACTOR: Final = 2
+UNREADABLE_FACTOR: Final = 2
 """Times the stall timeout that a run has while its progress may not be read: its batch may well progress unseen."""
 REMEDY: Final = (
     "grant the account SELECT on fence_progress, or create the table with checkpoint.cassandra.createSchema: true"
