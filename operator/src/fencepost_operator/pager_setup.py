@@ -19,7 +19,7 @@ from fencepost_operator.runtime.controller import STUCK_AFTER
 from fencepost_operator.runtime.heartbeat import Heartbeat, Troubles
 from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
-from fencepost_operator.runtime.pager import PagerConfig, QueuedPager, kept_running
+from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
 from fencepost_operator.settings import Settings
 
 
@@ -69,7 +69,7 @@ class Pages:
         """Send pages and beat while the context lasts; `wake` has a pipeline's loop record the receipts."""
         self.pager.wake = wake
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(_beside(kept_running(self.pager), name="pager"))
+            await stack.enter_async_context(_beside(self.pager.run(), name="pager"))
             if self.settings.heartbeat_secret:
                 await stack.enter_async_context(_beside(self._heartbeat().run(), name="heartbeat"))
             yield

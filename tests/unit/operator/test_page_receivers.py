@@ -156,22 +156,21 @@ def test_what_else_is_wrong() -> None:
     assert not parse_receivers(replace(SOURCE, ignored=frozenset({"heartbeat"})), {"heartbeat": "https://x"}).problems
 
 
-def messages(whom: Receiver, *pages: Page) -> list[Message]:
-    """Each page in a notice of its own."""
-    notices = [Notice(pages=(page,)) for page in pages]
-    return [each for part in messages_of(whom, notices, pagerduty=PAGERDUTY_URL, now=NOW) for each in part]
+def message(whom: Receiver, *pages: Page) -> Message:
+    (found,) = messages_of(whom, Notice(pages=pages), pagerduty=PAGERDUTY_URL, now=NOW)
+    return found
 
 
 def test_pagerduty_gets_an_event_with_a_key() -> None:
-    (message,) = messages(receiver(Kind.PAGERDUTY, ROUTING_KEY), PAGE)
-    event = json.loads(message.body)
-    assert message.url == PAGERDUTY_URL
+    found = message(receiver(Kind.PAGERDUTY, ROUTING_KEY), PAGE)
+    event = json.loads(found.body)
+    assert found.url == PAGERDUTY_URL
     assert (event["routing_key"], event["event_action"], event["dedup_key"]) == (ROUTING_KEY, "trigger", PAGE.dedup_key)
     assert event["payload"]["severity"] == "critical"
     assert event["payload"]["custom_details"] == PAGE.details
     over = replace(PAGE, resolved_at=NOW, dedup_key="fencepost/" + "x" * 400)
-    (message,) = messages(receiver(Kind.PAGERDUTY, ROUTING_KEY), over)
-    event = json.loads(message.body)
+    found = message(receiver(Kind.PAGERDUTY, ROUTING_KEY), over)
+    event = json.loads(found.body)
     assert event["event_action"] == "resolve"
     assert len(event["dedup_key"]) <= 255
 
@@ -179,11 +178,11 @@ def test_pagerduty_gets_an_event_with_a_key() -> None:
 def test_alertmanager_gets_alerts_that_lapse() -> None:
     over = replace(PAGE, reason="NotReady", resolved_at=NOW + timedelta(minutes=3))
     am = receiver(Kind.ALERTMANAGER, "http://am.example:9093/", username="u", password="p", ca="PEM")  # noqa: S106 - a test
-    (message,) = messages(am, PAGE, over)
-    first, second = json.loads(message.body)
-    assert message.url == "http://am.example:9093/api/v2/alerts"
-    assert message.headers["Authorization"] == f"Basic {base64.b64encode(b'u:p').decode()}"
-    assert message.ca == "PEM"
+    found = message(am, PAGE, over)
+    first, second = json.loads(found.body)
+    assert found.url == "http://am.example:9093/api/v2/alerts"
+    assert found.headers["Authorization"] == f"Basic {base64.b64encode(b'u:p').decode()}"
+    assert found.ca == "PEM"
     assert first["labels"] == {
         "alertname": "FencepostBadSpec",
         "namespace": "shop",
@@ -198,11 +197,11 @@ def test_alertmanager_gets_alerts_that_lapse() -> None:
 
 
 def test_apprise_gets_text_without_mentions() -> None:
-    (message,) = messages(receiver(Kind.APPRISE, "slack://a/b/c"), PAGE)
-    assert (message.apprise, message.title) == ("failure", "[critical] shop/orders BadSpec: it cannot work")
-    assert "@everyone" not in message.body
-    assert "<!channel>" not in message.body
-    assert PAGE.dedup_key in message.body
+    found = message(receiver(Kind.APPRISE, "slack://a/b/c"), PAGE)
+    assert (found.apprise, found.title) == ("failure", "[critical] shop/orders BadSpec: it cannot work")
+    assert "@everyone" not in found.body
+    assert "<!channel>" not in found.body
+    assert PAGE.dedup_key in found.body
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from fencepost_operator.api import ObjectKey, PageSent, PageState
 from fencepost_operator.errors import NotLeading, Unreachable
 from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
-from fencepost_operator.paging.lanes import BUDGET, BUDGET_PER_HOUR, BURST, REFUSED_WAIT
 from fencepost_operator.paging.messages import BATCH, REPEAT
 from fencepost_operator.paging.page import Page, PagingProblem
+from fencepost_operator.paging.receiver_queue import BUDGET, BUDGET_PER_HOUR, BURST, REFUSED_WAIT
 from fencepost_operator.paging.receivers import Kind, Receiver, Receivers
 from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.pager import PagerConfig, QueuedPager
@@ -330,6 +330,31 @@ async def test_a_receiver_that_does_not_answer_is_late_with_each_page_of_a_burst
         assert scene.pager.oldest_unsent() == 400
 
 
+async def test_a_page_that_fails_again_and_again_delays_no_other_one() -> None:
+    poison = page(key=ObjectKey("evil", "x"))
+    async with paging(OWN, reply=lambda message: DOWN if "evil" in message.body else DELIVERED) as scene:
+        scene.record([poison])
+        for _ in range(20):
+            await scene.settle(60)
+        assert len(scene.messages) > 8
+        await scene.pages(page())
+        assert scene.messages[-1] == (OWN.target, TITLE)
+
+
+async def test_an_outage_of_the_receiver_costs_no_budget() -> None:
+    pages = [page(f"Reason{key.name}", key) for key in keys_of("shop", 20)]
+    async with paging(OWN, reply=DOWN) as scene:
+        scene.record(pages)
+        for _ in range(20):
+            await scene.settle(150)
+        assert len(scene.messages) > 3 * BUDGET
+        scene.reply = lambda _m: DELIVERED
+        scene.messages.clear()
+        await scene.settle(150)
+        await scene.settle()
+        assert len(scene.messages) == len(pages)
+
+
 async def test_a_refused_page_names_its_place_and_is_tried_rarely() -> None:
     async with paging(TEAM, reply=WRONG) as scene:
         await scene.pages(page())
@@ -564,7 +589,7 @@ async def test_repeats_take_nothing_from_new_pages_however_many_are_open() -> No
     async with paging(AM) as scene:
         scene.record([page(key=key) for key in keys_of("shop", 120)])
         await scene.settle()
-        assert [len(each) for each in incidents(scene)] == [50, 50, 20], "one message spends one token"
+        assert [len(each) for each in incidents(scene)] == [50, 50, 20]
         for n in range(20):
             late = page(key=ObjectKey("shop", f"late{n}"))
             before = len(scene.bodies)

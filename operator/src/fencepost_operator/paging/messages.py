@@ -32,15 +32,15 @@ _HARMLESS: Final = {"@": "\N{FULLWIDTH COMMERCIAL AT}", "<": "\N{SINGLE LEFT-POI
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-def messages_of(receiver: Receiver, notices: Sequence[Notice], *, pagerduty: str, now: datetime) -> list[list[Message]]:
-    """Return the messages for these notices: for each its own, or one for all (Alertmanager)."""
+def messages_of(receiver: Receiver, notice: Notice, *, pagerduty: str, now: datetime) -> list[Message]:
+    """Return the messages for a notice: two where it ends the last one of PagerDuty's shared incidents, else one."""
     match receiver.kind:
         case Kind.APPRISE:
-            return [[_by_apprise(receiver, notice)] for notice in notices]
+            return [_by_apprise(receiver, notice)]
         case Kind.PAGERDUTY:
-            return [list(_to_pagerduty(receiver, notice, pagerduty)) for notice in notices]
+            return list(_to_pagerduty(receiver, notice, pagerduty))
         case Kind.ALERTMANAGER:
-            return [[_to_alertmanager(receiver, [page for notice in notices for page in notice.pages], now)]]
+            return [_to_alertmanager(receiver, notice.pages, now)]
 
 
 def _by_apprise(receiver: Receiver, notice: Notice) -> Message:

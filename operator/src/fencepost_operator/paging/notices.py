@@ -1,4 +1,4 @@
-"""Which pages one message holds: most have one of their own, many of a kind share one.  Pure."""
+"""Which pages one message has: most have one of their own, many of a kind share one.  Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Sort: TypeAlias = tuple[str, PageState]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Pages of one namespace and one kind in a message.
+    """Pages in one message: of one namespace, reason and state, or any for Alertmanager.
 
     `is_last`: it reports the end of an incident, and none of its reason is open in the namespace any more.
     """

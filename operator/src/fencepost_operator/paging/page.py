@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from fencepost_operator.api import ObjectKey, PageSent, PageState
+
+PageId: TypeAlias = tuple[str, datetime, PageState]
+"""Dedup key, when the incident began, and the state that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +18,7 @@ class Page:
     """One incident of a pipeline.  All text is bounded and on one line each.
 
     `dedup_key` stays the same for a reason of a pipeline, so that a page that arrives twice is recognized.  `details`
-    are in the order of reading.  `sent` are the receivers that have it, as the status records them.
+    are in the order of reading.  `sent` are the receivers that have it.
     """
 
     key: ObjectKey
@@ -35,6 +38,16 @@ class Page:
         return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
     @property
+    def id(self) -> PageId:
+        """What identifies the page among those of all pipelines."""
+        return self.dedup_key, self.opened_at, self.wanted
+
+    @property
+    def recorded_at(self) -> datetime:
+        """When the status recorded the state."""
+        return self.resolved_at or self.opened_at
+
+    @property
     def shared_key(self) -> str:
         """The key under which incidents of this reason in this namespace share a message."""
         prefix = self.dedup_key.removesuffix(f"{self.key}/{self.reason}")
@@ -46,7 +59,7 @@ class Page:
         return self.severity == "critical" and self.resolved_at is None
 
     def is_reported_to(self, receiver: str) -> bool:
-        """Whether the status records that the receiver has the current state."""
+        """Whether the receiver has the current state."""
         return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)
 
 
@@ -57,6 +70,12 @@ class Receipt:
     reason: str
     opened_at: datetime
     sent: PageSent
+
+    def is_missing_in(self, page: Page) -> bool:
+        """Whether the page is of the incident, and lacks the receipt."""
+        is_same = (page.reason, page.opened_at) == (self.reason, self.opened_at)
+        known = {(sent.receiver, sent.outcome) for sent in page.sent}
+        return is_same and (self.sent.receiver, self.sent.outcome) not in known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,33 +1,34 @@
 """Sends the pages that the loops recorded, concurrently: a slow receiver delays no loop and no other namespace.
 
 Pages come from the statuses, and the pipeline's own loop records there which receivers have them: no state of this
-module has to survive.  The operator's own receivers have their own slots; the others share a few, one for each
-namespace.  Those whose receivers do not answer share one slot.
+module has to survive.  The operator's own receivers take turns, and so do the namespaces with receivers of theirs.
+Those whose receivers do not answer have one turn at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, PageSent, Reason
-from fencepost_operator.backoff import jittered
+from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.errors import NotLeading, PortError
-from fencepost_operator.paging.delivery import Allowance, Answer, Message, Outcome
-from fencepost_operator.paging.lanes import Due, Lane, incident_of
-from fencepost_operator.paging.messages import BATCH, messages_of
+from fencepost_operator.paging.delivery import Allowance, Answer, Outcome
+from fencepost_operator.paging.messages import messages_of
 from fencepost_operator.paging.notices import Notice
-from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem, Receipt
+from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem
+from fencepost_operator.paging.pending_pages import PendingPages
 from fencepost_operator.paging.ports import NothingReserved, PageMetrics, ReceiverSource, ReservedAddresses, Sender
+from fencepost_operator.paging.receiver_queue import ReceiverQueue
 from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
-from fencepost_operator.paging.sending_slots import LaneKey, SendingSlots, turns
-from fencepost_operator.paging.waiting_since import WaitingSince
 from fencepost_operator.ports import SteadyClock
 from fencepost_operator.settings import PAGERDUTY_URL
+from fencepost_operator.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +36,40 @@ OPERATOR: Final = ""
 """Whose Secret it is: no namespace has this name."""
 _TICK: Final = 0.5
 """Seconds between two checks of what is due; a new page is checked at once."""
-_SLOW: Final = 5.0
-"""Seconds for a process, or one per message if that is more; a namespace's receiver that takes longer is slow."""
+_AT_ONCE: Final = 2
+"""Processes that send to receivers of the operator, and as many to those of namespaces."""
 _REFRESH: Final = 20.0
 """Seconds between two reads of a Secret while pages exist."""
 _IDLE_REFRESH: Final = 300.0
 """Seconds between two reads while none exist: a mistake in a Secret is reported before the Secret is needed."""
-_MOST_READS: Final = 8
 
 
 @dataclass(slots=True)
-class _Source:
-    """The content of a Secret when it was last read: None before the first answer."""
+class _Secret:
+    """A Secret as it was last read, and the queues of its receivers."""
 
     found: Receivers | None = None
+    """None before the first answer."""
+    queues: dict[str, ReceiverQueue] = field(default_factory=dict)
     read_at: datetime | None = None
     is_busy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """A page that some receiver lacks, and since when it could have it; with `is_undelivered` no receiver has it."""
+@dataclass(slots=True)
+class _Senders:
+    """Turns of those who send: a receiver of the operator, or a namespace."""
 
-    page: Page
-    since: datetime
-    is_undelivered: bool
+    all: Turns = field(default_factory=lambda: Turns("pages", limit=_AT_ONCE, per_tenant=1, patience=math.inf))
+    failing: Turns = field(default_factory=lambda: Turns("pages", limit=1, patience=math.inf))
+
+    @asynccontextmanager
+    async def turn(self, name: str, *, is_failing: bool) -> AsyncIterator[None]:
+        """Wait for a turn and keep it for the body."""
+        async with AsyncExitStack() as stack:
+            if is_failing:
+                await stack.enter_async_context(self.failing.turn(name))
+            await stack.enter_async_context(self.all.turn(name))
+            yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,117 +99,76 @@ class QueuedPager:
     may_write: Callable[[], None] = lambda: None
     wake: Callable[[ObjectKey], None] = lambda _key: None
     """Has a pipeline's loop record the receipts."""
-    _reported: dict[ObjectKey, tuple[Page, ...]] = field(default_factory=dict)
-    _receipts: dict[ObjectKey, list[Receipt]] = field(default_factory=dict)
-    _waiting: WaitingSince = field(default_factory=WaitingSince)
+    _pending: dict[str, dict[ObjectKey, PendingPages]] = field(default_factory=dict)
+    """By namespace and pipeline."""
+    _secrets: dict[str, _Secret] = field(default_factory=lambda: {OPERATOR: _Secret()})
+    """By namespace."""
+    _own: _Senders = field(default_factory=_Senders)
+    _others: _Senders = field(default_factory=_Senders)
     _began_at: datetime | None = None
-    _sources: dict[str, _Source] = field(default_factory=lambda: {OPERATOR: _Source()})
-    _keys: dict[str, set[ObjectKey]] = field(default_factory=dict)
-    _lanes: dict[LaneKey, Lane] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _something: asyncio.Event = field(default_factory=asyncio.Event)
 
     def facts(self, key: ObjectKey) -> PagingFacts:
-        """Return the receivers of a pipeline, and which pages they have.
-
-        The operator should have receivers, so its Secret without any counts as unknown; a namespace may have none.
-        """
-        own, others = self._sources[OPERATOR].found, self._source(key).found
-        if own is not None and not own.receivers and self.config.has_own_secret:
-            own = None
-        known = None if own is None or others is None else _accepting(key.namespace, own, others)
-        problems = list(others.problems) if others is not None else []
-        for receiver in others.receivers if others is not None else ():
-            lane = self._lanes.get((receiver.id, key.namespace))
-            if lane is not None and (trouble := lane.trouble(self.clock.now())):
+        """Return the receivers of a pipeline, and which pages they have."""
+        own, others = self._secrets[OPERATOR], self._secret(key.namespace)
+        problems = list(others.found.problems) if others.found is not None else []
+        for queue in others.queues.values():
+            if trouble := queue.trouble(self.clock.now()):
                 problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=trouble))
+        receivers = [each.receiver for each in self._queues(key.namespace, own, others)]
+        are_known = self._is_known(own) and others.found is not None
+        pending = self._pending.get(key.namespace, {}).get(key)
         return PagingFacts(
-            receivers=None if known is None else tuple(receiver.id for receiver in known),
-            critical_only=frozenset(receiver.id for receiver in known or () if not receiver.accepts("warning")),
-            receipts=tuple(self._receipts.get(key, ())),
+            receivers=tuple(each.id for each in receivers) if are_known else None,
+            critical_only=frozenset(each.id for each in receivers if not each.accepts("warning")),
+            receipts=pending.receipts if pending is not None else (),
             problems=tuple(problems),
         )
 
     def set_pages(self, key: ObjectKey, pages: Sequence[Page]) -> None:
         """Replace the pages of a pipeline; all of them are in its status."""
-        self._source(key)
-        self._keys.setdefault(key.namespace, set()).add(key)
-        self._waiting.note(key, pages, self.clock.now())
-        if not pages:
-            self._reported.pop(key, None)
-            self._receipts.pop(key, None)
-            return
-        self._reported[key] = tuple(pages)
-        recorded = {
-            (page.reason, page.opened_at): {(sent.receiver, sent.outcome) for sent in page.sent} for page in pages
-        }
-        self._receipts[key] = [
-            receipt
-            for receipt in self._receipts.get(key, ())
-            if (receipt.sent.receiver, receipt.sent.outcome)
-            not in recorded.get((receipt.reason, receipt.opened_at), {(receipt.sent.receiver, receipt.sent.outcome)})
-        ]
+        self._secret(key.namespace)
+        pending = self._pending.setdefault(key.namespace, {}).setdefault(key, PendingPages())
+        pending.record(pages, self.clock.now())
         self._something.set()
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pages of a pipeline that is gone."""
-        self._reported.pop(key, None)
-        self._receipts.pop(key, None)
-        self._waiting.forget(key)
-        keys = self._keys.get(key.namespace, set())
-        keys.discard(key)
-        if not keys:
-            self._keys.pop(key.namespace, None)
-            self._sources.pop(key.namespace, None)
-            for lane in [lane for lane in self._lanes if lane[1] == key.namespace]:
-                del self._lanes[lane]
+        pipelines = self._pending.get(key.namespace, {})
+        pipelines.pop(key, None)
+        if not pipelines:
+            self._pending.pop(key.namespace, None)
+            self._secrets.pop(key.namespace, None)
 
     def oldest_unsent(self) -> float:
         """Return for how many seconds the oldest page waits that a receiver of the operator lacks, 0 for none."""
-        now = self.clock.now()
-        return max((_seconds(now, wait.since) for wait in self._unsent(own=True)), default=0.0)
+        return max((self._age(since) for _, waits in self._waits(OPERATOR) for since in waits if since), default=0.0)
 
     def unsent_by_namespace(self) -> dict[str, float]:
         """Return the same per namespace for the receivers that it names itself, where a page waits."""
-        now, found = self.clock.now(), dict[str, float]()
-        for wait in self._unsent(own=False):
-            namespace = wait.page.key.namespace
-            found[namespace] = max(found.get(namespace, 0.0), _seconds(now, wait.since))
-        return found
+        found = {
+            namespace: [self._age(since) for _, waits in self._waits(namespace) for since in waits if since]
+            for namespace in self._pending
+        }
+        return {namespace: max(ages) for namespace, ages in found.items() if ages}
 
     def undelivered(self) -> float:
         """Return for how many seconds an open page waits that no receiver of the operator has, 0 for none.
 
         This process has tried for at least as long.
         """
-        now = self.clock.now()
-        began = self._began_at or now
-        found = [wait for wait in self._unsent(own=True) if wait.is_undelivered and wait.page.resolved_at is None]
-        return max((_seconds(now, max(began, wait.since)) for wait in found), default=0.0)
-
-    def _unsent(self, *, own: bool) -> Iterator[_Wait]:
-        """Yield each page that a receiver lacks; without receivers of the operator, all that they should have."""
-        found = self._sources[OPERATOR].found
-        lacks_receivers = own and self.config.has_own_secret and not (found is not None and found.receivers)
-        for key, pages in self._reported.items():
-            lanes = [lane for lane in self._lanes_of(key.namespace) if lane.receiver.is_trusted is own]
-            for page in pages:
-                since = self._waiting.since(page)
-                accepting = [lane for lane in lanes if lane.receiver.accepts(page.severity)]
-                late = [
-                    lane.due_since(page, since)
-                    for lane in accepting
-                    if lane.lacks(page, self._delivered(key, lane.receiver))
-                ]
-                if late:
-                    yield _Wait(page, min(late), is_undelivered=len(late) == len(accepting))
-                elif lacks_receivers and not _is_known(page):
-                    yield _Wait(page, since, is_undelivered=True)
+        began = self._began_at or self.clock.now()
+        lacking = [
+            min(since for since in waits if since)
+            for page, waits in self._waits(OPERATOR)
+            if page.resolved_at is None and waits and all(waits)
+        ]
+        return max((self._age(max(began, since)) for since in lacking), default=0.0)
 
     def receivers(self) -> dict[str, int]:
         """Return how many receivers the operator itself has, by kind."""
-        found = self._sources[OPERATOR].found
-        kinds = [str(receiver.kind) for receiver in found.receivers] if found is not None else []
+        kinds = [str(queue.receiver.kind) for queue in self._secrets[OPERATOR].queues.values()]
         return {kind: kinds.count(kind) for kind in kinds}
 
     async def run(self) -> None:
@@ -208,166 +177,143 @@ class QueuedPager:
         try:
             while True:
                 self._something.clear()
-                self._read_secrets()
-                self._send_pages()
                 try:
+                    self._read_secrets()
+                    self._send_pages()
+                except Exception:  # any error: paging must continue
+                    log.exception("the pager failed, and tries again", extra={"reason": Reason.CRASHED})
+                with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK):
                         await self._something.wait()
-                except TimeoutError:
-                    pass
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # What waits
+
+    def _waits(self, whose: str) -> Iterator[tuple[Page, list[datetime | None]]]:
+        """Yield each page, and since when each of these receivers that should have it waits; None for one that has it.
+
+        Where the operator's own are not known, as one that waits.
+        """
+        secret = self._secrets[whose]
+        for namespace in self._pending if whose == OPERATOR else [whose]:
+            queues = self._queues(namespace, secret)
+            for pending in self._pending[namespace].values():
+                for page in pending.pages:
+                    since = pending.since(page)
+                    if whose == OPERATOR and self.config.has_own_secret and not self._is_known(secret):
+                        yield page, [None if _has_operator(page) else since]
+                    else:
+                        accepting = [queue for queue in queues if queue.receiver.accepts(page.severity)]
+                        yield page, [queue.waits_since(page, since) for queue in accepting]
+
+    def _age(self, since: datetime) -> float:
+        return max(0.0, (self.clock.now() - since).total_seconds())
+
     # Secrets
 
-    def _source(self, key: ObjectKey) -> _Source:
-        return self._sources.setdefault(key.namespace, _Source())
+    def _secret(self, namespace: str) -> _Secret:
+        return self._secrets.setdefault(namespace, _Secret())
+
+    def _is_known(self, own: _Secret) -> bool:
+        """Return whether the operator's receivers are: it should have some, so a Secret without any may come back."""
+        return own.found is not None and bool(own.found.receivers or not self.config.has_own_secret)
+
+    @staticmethod
+    def _queues(namespace: str, *secrets: _Secret) -> list[ReceiverQueue]:
+        """Return those that get the namespace's pages."""
+        return [each for secret in secrets for each in secret.queues.values() if each.receiver.covers(namespace)]
 
     def _read_secrets(self) -> None:
-        now = self.clock.now()
-        busy = sum(source.is_busy for source in self._sources.values())
-        paging = {key.namespace for key in self._reported}
-        for namespace, source in self._sources.items():
-            wait = _REFRESH if namespace in paging or (paging and namespace == OPERATOR) else _IDLE_REFRESH
-            fresh = source.read_at is not None and now - source.read_at < timedelta(seconds=wait)
-            if source.is_busy or fresh or (busy >= _MOST_READS and namespace != OPERATOR):
-                continue
-            source.is_busy, busy = True, busy + 1
-            self._begin(self._read(namespace, source))
+        now, paging = self.clock.now(), self._pages()
+        for namespace, secret in self._secrets.items():
+            wait = _REFRESH if paging and (namespace == OPERATOR or namespace in paging) else _IDLE_REFRESH
+            is_fresh = secret.read_at is not None and now - secret.read_at < timedelta(seconds=wait)
+            if not secret.is_busy and not is_fresh:
+                secret.is_busy = True
+                self._begin(self._read(namespace, secret))
 
-    async def _read(self, namespace: str, source: _Source) -> None:
-        before = source.found
+    async def _read(self, namespace: str, secret: _Secret) -> None:
         try:
-            source.found = await self.source.receivers(namespace)
+            found = await self.source.receivers(namespace)
         except PortError as error:
             log.warning(
                 "the Secret with receivers of %s cannot be read: %s", namespace or "the operator", error,
                 extra={"reason": Reason.PAGE_FAILED, "remedy": error.remedy},
             )  # fmt: skip
+        else:
+            self._follow(namespace, secret, found)
         finally:
-            source.is_busy, source.read_at = False, self.clock.now()
-        if source.found is not None and source.found != before:
-            self._changed(namespace, source.found)
+            secret.is_busy, secret.read_at = False, self.clock.now()
 
-    def _changed(self, namespace: str, found: Receivers) -> None:
+    def _follow(self, namespace: str, secret: _Secret, found: Receivers) -> None:
         """Follow a Secret that changed: mistakes in the operator's own are reported in its log alone."""
+        if found == secret.found:
+            return
+        secret.found = found
         if namespace == OPERATOR:
             for problem in found.problems:
                 log.error("%s", problem.message, extra={"reason": problem.reason})
-        ids = {receiver.id for receiver in found.receivers}
-        for lane_key, lane in list(self._lanes.items()):
-            if lane.receiver.namespace == namespace and lane_key[0] not in ids:
-                del self._lanes[lane_key]
+        before, monotonic = secret.queues, self.clock.monotonic
+        secret.queues = {each.id: before.get(each.id) or ReceiverQueue(each, monotonic) for each in found.receivers}
         for receiver in found.receivers:
-            for (identity, _), lane in self._lanes.items():
-                if identity == receiver.id and lane.receiver != receiver:
-                    lane.correct(receiver)
-        for key in self._reported if namespace == OPERATOR else self._keys.get(namespace, ()):
-            self.wake(key)
+            if secret.queues[receiver.id].receiver != receiver:
+                secret.queues[receiver.id].correct(receiver)
+        for pipelines in self._pending.values() if namespace == OPERATOR else [self._pending.get(namespace, {})]:
+            for key in pipelines:
+                self.wake(key)
         self._something.set()
 
     # Pages
 
-    def _lanes_of(self, namespace: str) -> Iterator[Lane]:
-        for whose in (OPERATOR, namespace):
-            source = self._sources.get(whose)
-            for receiver in (
-                _accepting(namespace, source.found) if source is not None and source.found is not None else ()
-            ):
-                yield self._lanes.setdefault((receiver.id, namespace), Lane(receiver, self.clock.monotonic))
+    def _pages(self) -> dict[str, list[Page]]:
+        """Return all pages by namespace, without namespaces that have none."""
+        found = {
+            name: [page for pending in pipelines.values() for page in pending.pages]
+            for name, pipelines in self._pending.items()
+        }
+        return {name: pages for name, pages in found.items() if pages}
 
     def _send_pages(self) -> None:
-        """Start to send what is due and has a slot: urgent pages first, failing receivers last."""
-        slots = SendingSlots.of(self._lanes)
-        if slots.are_taken():
-            return
-        now = self.clock.now()
-        due = list(self._due(now))
-        last = turns(self._lanes)
-        due.sort(key=lambda each: (each[0].is_failing, not each[2].is_urgent, *last(each[0], each[1])))
-        for lane, namespace, found in due:
-            if slots.are_taken():
-                return
-            if not lane.is_busy and slots.take(lane.receiver, namespace):
-                along = [(each, more) for each, _, more in due if _goes_along(each, lane)]
-                self._begin(self._send(lane.receiver, _batch([(lane, found), *along], now)))
+        """Begin to send what is due."""
+        pages, now = self._pages(), self.clock.now()
+        for namespace, secret in self._secrets.items():
+            for queue in secret.queues.values():
+                due = {} if queue.is_busy else _of(namespace, pages)
+                if due and queue.due(due, now):
+                    queue.is_busy = True
+                    self._begin(self._send(namespace, secret, queue))
 
-    def _due(self, now: datetime) -> Iterator[tuple[Lane, str, Due]]:
-        """Yield each lane with something to send now."""
-        namespaces: dict[str, list[ObjectKey]] = {}
-        for key in self._reported:
-            namespaces.setdefault(key.namespace, []).append(key)
-        for namespace, keys in namespaces.items():
-            everything = [page for key in keys for page in self._reported[key]]
-            incidents = {incident_of(page) for page in everything}
-            for lane in self._lanes_of(namespace):
-                lane.forget(incidents)
-                delivered = {each for key in keys for each in self._delivered(key, lane.receiver)}
-                found = lane.due(everything, delivered, now)
-                if found.fresh or found.repeats:
-                    yield lane, namespace, found
-
-    async def _send(self, receiver: Receiver, batch: list[tuple[Lane, list[Notice]]]) -> None:
-        """Send a batch, and have the loops record the receipts."""
-        now = self.clock.now()
-        parts = [messages_of(receiver, notices, pagerduty=self.config.pagerduty, now=now) for _, notices in batch]
+    async def _send(self, namespace: str, secret: _Secret, queue: ReceiverQueue) -> None:
+        """Wait for a turn, send what is due then, and have the loops record the receipts."""
+        if namespace == OPERATOR:
+            turn = self._own.turn(queue.receiver.id, is_failing=queue.is_failing)
+        else:
+            turn = self._others.turn(namespace, is_failing=any(each.is_failing for each in secret.queues.values()))
         try:
-            self.may_write()
-            messages = [message for part in parts for notice in part for message in notice]
-            answers = iter(await self._sent(receiver, messages))
+            async with turn:
+                receiver, began, pages = queue.receiver, self.clock.now(), _of(namespace, self._pages())
+                queue.keep_only(pages)
+                if notices := queue.due(pages, began):
+                    self.may_write()
+                    answers = await self._sent(receiver, notices, began)
+                    self._answered(queue, receiver, list(zip(notices, answers, strict=True)), began)
         except NotLeading:
             return
         finally:
-            for lane, _ in batch:
-                lane.is_busy = False
-        took = (self.clock.now() - now).total_seconds()
-        for (lane, notices), part in zip(batch, parts, strict=True):
-            lane.is_slow = not receiver.is_trusted and took > max(_SLOW, len(messages))
-            outcomes = [_worst([next(answers) for _ in notice]) for notice in part]
-            # One message may hold all of a lane's notices.
-            self._answered(
-                lane, receiver, notices, outcomes * len(notices) if len(outcomes) < len(notices) else outcomes
-            )
+            queue.is_busy = False
         self._something.set()
 
-    def _answered(self, lane: Lane, receiver: Receiver, notices: list[Notice], answers: list[Answer]) -> None:
-        """Note the answers to the messages of one lane; `receiver` is the one that they were sent to."""
-        now = self.clock.now()
-        for notice, answer in zip(notices, answers, strict=True):
-            self.metrics.sent(str(receiver.kind), str(answer.outcome))
-            if answer.outcome is not Outcome.DELIVERED and lane.receiver != receiver:
-                continue  # it was corrected meanwhile
-            for page in notice.pages:
-                if lane.answered(page, answer, now):
-                    self._note(page, receiver, now)
-        if (trouble := lane.trouble(now)) != lane.noticed:
-            lane.noticed = trouble
-            if trouble and receiver.is_trusted:
-                log.error("%s", trouble, extra={"reason": Reason.PAGE_FAILED})
-
-    def _note(self, page: Page, receiver: Receiver, now: datetime) -> None:
-        """Keep a receipt until the status records it."""
-        known = (incident_of(page), page.wanted) in self._delivered(page.key, receiver)
-        if known or page.is_reported_to(receiver.id) or page.key not in self._reported:
-            return  # recorded already, as for an alert that is repeated, or the pipeline is gone
-        sent = PageSent(receiver=receiver.id, at=now.replace(microsecond=0), outcome=page.wanted)
-        receipt = Receipt(reason=page.reason, opened_at=page.opened_at, sent=sent)
-        self._receipts.setdefault(page.key, []).append(receipt)
-        log.info("%s: sent to %s that %s is %s", page.key, receiver.id, page.reason, page.wanted)
-        self.wake(page.key)
-
-    def _delivered(self, key: ObjectKey, receiver: Receiver) -> set[tuple[tuple[str, datetime], str]]:
-        keys = {(page.reason, page.opened_at): incident_of(page) for page in self._reported.get(key, ())}
-        return {
-            (keys[receipt.reason, receipt.opened_at], receipt.sent.outcome)
-            for receipt in self._receipts.get(key, ())
-            if receipt.sent.receiver == receiver.id and (receipt.reason, receipt.opened_at) in keys
-        }
-
-    async def _sent(self, receiver: Receiver, messages: Sequence[Message]) -> Sequence[Answer]:
-        """Send messages; to a namespace's receiver only while the reserved addresses are known."""
+    async def _sent(self, receiver: Receiver, notices: Sequence[Notice], now: datetime) -> list[Answer]:
+        """Return the answer to each notice; a namespace's receiver gets none while reserved addresses are not known."""
+        parts = [messages_of(receiver, notice, pagerduty=self.config.pagerduty, now=now) for notice in notices]
         try:
             allowance = await self._allowance(receiver)
         except PortError as error:
@@ -375,8 +321,29 @@ class QueuedPager:
                 "no receiver of a namespace is paged, because the cluster's own addresses are not known: %s", error,
                 extra={"reason": Reason.PAGE_FAILED, "remedy": error.remedy},
             )  # fmt: skip
-            return [Answer(outcome=Outcome.FAILED)] * len(messages)
-        return await self.sender.send(messages, allowance)
+            return [Answer(outcome=Outcome.FAILED)] * len(notices)
+        answers = iter(await self.sender.send([message for part in parts for message in part], allowance))
+        return [_worst([next(answers) for _ in part]) for part in parts]
+
+    def _answered(
+        self, queue: ReceiverQueue, receiver: Receiver, answers: list[tuple[Notice, Answer]], began: datetime
+    ) -> None:
+        """Note the answers to some notices; `receiver` is the one that they were sent to."""
+        now = self.clock.now()
+        for notice, answer in answers:
+            self.metrics.sent(str(receiver.kind), str(answer.outcome))
+            for page in notice.pages if answer.outcome is Outcome.DELIVERED else ():
+                pending = self._pending.get(page.key.namespace, {}).get(page.key)
+                if pending is not None and pending.deliver(page, receiver.id, now):
+                    log.info("%s: sent to %s that %s is %s", page.key, receiver.id, page.reason, page.wanted)
+                    self.wake(page.key)
+        if queue.receiver != receiver:
+            return  # it was corrected meanwhile
+        queue.answered(answers, began=began, now=now)
+        if (trouble := queue.trouble(now)) != queue.logged:
+            queue.logged = trouble
+            if trouble and receiver.is_trusted:
+                log.error("%s", trouble, extra={"reason": Reason.PAGE_FAILED})
 
     async def _allowance(self, receiver: Receiver) -> Allowance:
         if receiver.is_trusted:
@@ -384,60 +351,16 @@ class QueuedPager:
         reserved = (*self.config.reserved, *await self.cluster.addresses())
         return Allowance(trusted=False, entries=self.config.allowed_endpoints, reserved=reserved)
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _of(whose: str, pages: dict[str, list[Page]]) -> dict[str, list[Page]]:
+    """Return the pages that receivers of a Secret may get."""
+    return pages if whose == OPERATOR else {name: pages[name] for name in pages.keys() & {whose}}
 
 
-def _accepting(namespace: str, *found: Receivers) -> list[Receiver]:
-    return [receiver for each in found for receiver in each.receivers if receiver.covers(namespace)]
-
-
-def _seconds(now: datetime, since: datetime) -> float:
-    return max(0.0, (now - since).total_seconds())
-
-
-def _is_known(page: Page) -> bool:
-    """Return whether a receiver of the operator has the current state, as the status records."""
+def _has_operator(page: Page) -> bool:
+    """Return whether a receiver of the operator has the current state."""
     return any(page.is_reported_to(sent.receiver) for sent in page.sent if sent.receiver.startswith(OPERATORS))
-
-
-def _goes_along(lane: Lane, first: Lane) -> bool:
-    """Return whether a lane's pages go with another one's: those of one receiver of the operator that answers."""
-    same = lane.receiver.is_trusted and lane.receiver.id == first.receiver.id
-    return same and lane is not first and not (lane.is_busy or lane.failures or first.failures)
 
 
 def _worst(answers: Sequence[Answer]) -> Answer:
     return next((answer for answer in answers if answer.outcome is not Outcome.DELIVERED), answers[0])
-
-
-def _batch(due: list[tuple[Lane, Due]], now: datetime) -> list[tuple[Lane, list[Notice]]]:
-    """Return what one process sends of some lanes' pages, and mark these lanes as busy."""
-    left = BATCH[due[0][0].receiver.kind]
-    parts: list[list[Notice]] = [[] for _ in due]
-    for part, (lane, found) in zip(parts, due, strict=True):
-        part.extend(found.fresh[:left])
-        left -= len(part)
-        lane.spend(part)
-    for part, (_, found) in zip(parts, due, strict=True):
-        repeats = [Notice(pages=(page,)) for page in found.repeats[:left]]
-        part.extend(repeats)
-        left -= len(repeats)
-    batch = [(lane, part) for (lane, _), part in zip(due, parts, strict=True) if part]
-    for lane, _ in batch:
-        lane.is_busy, lane.last_start = True, now
-    return batch
-
-
-async def kept_running(pager: QueuedPager) -> None:
-    """Run the pager, and restart it after an unexpected error, so that the operator always has one."""
-    while True:
-        try:
-            await pager.run()
-        except asyncio.CancelledError:
-            raise
-        except Exception:  # any error: paging must continue
-            log.exception("the pager failed, and is restarted", extra={"reason": Reason.CRASHED})
-            await asyncio.sleep(jittered(1.0))
