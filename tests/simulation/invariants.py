@@ -230,7 +230,7 @@ class FenceRows:
     def _open(self, before: FenceRow) -> None:
         """Note up to where a claim accepts whatever is gone when it is read."""
         for loss, choice in self._accepted(before):
-            if loss.reason is RunReason.OFFSET_OUT_OF_RANGE and choice == EARLIEST:
+            if _is_open(loss, choice):
                 self.opened |= {key: end for key, end in self.ends.items() if split_offset_key(key)[0] in loss.topics}
                 self.output.met["claim under an open acceptance"] += 1
 
@@ -279,8 +279,22 @@ class FenceRows:
         for key, (start, until) in loss.ranges.items():
             begin = self.begins.get(key, 0)
             require(until <= begin, f"a loss of records that Kafka holds: {key} [{start}, {until}) of [{begin}, …)")
-        is_news = any(until > self.opened.get(key, 0) for key, (_, until) in loss.ranges.items())
-        require(is_news, f"an accepted loss is reported again: {dict(loss.ranges)}, accepted up to {self.opened}")
+        opened = {key: end for key, end in self.opened.items() if self._is_still_open(split_offset_key(key)[0])}
+        is_news = any(until > opened.get(key, 0) for key, (_, until) in loss.ranges.items())
+        require(is_news, f"an accepted loss is reported again: {dict(loss.ranges)}, accepted up to {opened}")
+
+    def _is_still_open(self, topic: str) -> bool:
+        """Return whether an open acceptance is left of the topic's losses: a later one, of ranges, replaces it."""
+        return any(
+            _is_open(report.loss, report.acceptance.choice)
+            for report in self.table.losses.values()
+            if report.acceptance is not None and topic in report.loss.topics
+        )
+
+
+def _is_open(loss: Loss, choice: str) -> bool:
+    """Return whether an acceptance covers what retention deletes later as well."""
+    return loss.reason is RunReason.OFFSET_OUT_OF_RANGE and choice == EARLIEST
 
 
 def _at_least(after: Mapping[str, int], before: Mapping[str, int]) -> bool:

@@ -178,6 +178,19 @@ def test_figures_wait_for_no_clock_that_was_put_right(made: History) -> None:
     assert play(made) is None
 
 
+def test_an_acceptance_of_ranges_withdraws_one_of_what_expires_later() -> None:
+    """Injected: a second acceptance of the same loss, after a run claimed under the open one (seed 410498)."""
+    happens = (
+        events.Interrupt(4.0, seconds=1.0, operator=1),
+        events.SlowBatches(10.0, seconds=2.0, lasts=20.0),
+        events.KeepExpiring(19.9, seconds=11.0),
+        events.AcceptLoss(20.0, opens=True, seconds=1.0),
+        events.AcceptLoss(28.0),
+        events.ChangeImage(28.0),
+    )
+    assert play(History(410498, history.Setup(operators=2), happens)) is None
+
+
 def test_a_job_with_a_second_pod_is_not_finished_when_the_first_is_collected() -> None:
     """Injected: the node of the first pod is removed (seed 63413)."""
     lost = (events.StartTwin(56.2), events.LoseNode(58.0, seconds=5.0, removed=True))
