@@ -120,15 +120,13 @@ def open_transactions(before: tuple[OpenTransaction, ...], observation: Observat
 
     While the source is unknown, nothing changes.
     """
-    source = observation.source
+    source, now = observation.source, observation.now
     if not isinstance(source, Known):
         return before
-    since = {(found.partition, found.offset): found.since for found in before}
+    since = {(found.partition, found.offset): min(found.since, now) for found in before}
     ends, marks = source.value.ends, source.value.high_watermarks
     found = [
-        OpenTransaction(
-            partition=key, offset=end, since=since.get((key, end), observation.now), records=marks[key] - end
-        )
+        OpenTransaction(partition=key, offset=end, since=since.get((key, end), now), records=marks[key] - end)
         for key, end in sorted(ends.items())
         if marks.get(key, end) > end
     ]
