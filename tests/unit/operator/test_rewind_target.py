@@ -136,6 +136,28 @@ def test_between_two_growths_only_the_last_one_is_held() -> None:
     assert (target.offsets, target.growth_barrier) == ({"t/0": 15_000, "t/1": 100}, TWICE.growth_barrier)
 
 
+HELD = replace(TWICE, offsets={"t/0": 20_500}, planned={"t/0": 20_500}, growth_barrier=GREW_AT)
+"""Rewound before both growths and stopped where no batch has read the partitions that are held."""
+
+
+def before_the_last() -> Iterator[tuple[RewindTarget, RewindFacts]]:
+    positions = {"t/0": 15_000, "t/1": 100, "t/2": 0}
+    yield RewindTarget(timestamp=datetime(2026, 1, 1, tzinfo=UTC)), RewindFacts(positions=Known(positions))
+    yield RewindTarget(offsets={"t/0": 15_000}), RewindFacts()
+    kept = Snapshot(
+        id=uuid1(), trigger="Manual", offsets={"t/0": 15_000}, topic_ids={"t": "id"}, growth_barrier=GREW_AT
+    )
+    yield RewindTarget(snapshot="held"), RewindFacts(snapshot=Known(kept))
+
+
+@pytest.mark.parametrize(("to", "facts"), list(before_the_last()), ids=["time", "offsets", "snapshot"])
+def test_a_partition_that_is_still_held_is_read_from_its_beginning(to: RewindTarget, facts: RewindFacts) -> None:
+    """Found by the simulation, seed 569835: it was read from where it had been when the topic grew again."""
+    target = resolve(RewindSpec(pipeline="p", to=to), HELD, Known(LONGER), facts)
+    assert isinstance(target, ResolvedTarget)
+    assert (target.offsets, target.growth_barrier) == ({"t/0": 15_000}, GREW_AT)
+
+
 def test_before_two_growths_a_partition_that_lost_its_beginning_is_refused() -> None:
     """It is discovered again, and starts at 0."""
     log = replace(LONGER, starts={"t/0": 0, "t/1": 0, "t/2": 30})

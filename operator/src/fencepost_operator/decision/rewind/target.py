@@ -101,13 +101,14 @@ def _with_barrier(offsets: Mapping[str, int], row: FenceRow) -> ResolvedTarget:
 def _first_after(offsets: Mapping[str, int], row: FenceRow, last: Mapping[str, int]) -> dict[str, int]:
     """Return the barrier of each topic's first growth after the offsets, `last` where it did not grow since.
 
-    The driver passes that growth, and then those that followed it, as the row knows them.
+    The driver passes that growth, and then those that followed it, as the row knows them.  A partition without an
+    offset is still held: the growth that it came with counts as one after the offsets, and its start is that of `last`.
     """
-    barrier = dict(last)
+    barrier, held = dict(last), {key: start for key, start in last.items() if key not in offsets}
     for growth in reversed(row.growths):
-        if again := _crossed(growth, offsets):
+        if again := _crossed(growth, offsets) | {_topic(key) for key in held.keys() & growth.keys()}:
             barrier = {key: end for key, end in barrier.items() if _topic(key) not in again} | dict(growth)
-    return barrier
+    return {key: held.get(key, end) for key, end in barrier.items()}
 
 
 def _crossed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> set[str]:
