@@ -12,8 +12,9 @@ import pytest
 
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm.command import Helm
-from fencepost_operator.adapters.helm.releases import HelmReleases, _installed_generation, _runs
+from fencepost_operator.adapters.helm.releases import HelmReleases, _installed_generation
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.spark_clusters import _runs
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected

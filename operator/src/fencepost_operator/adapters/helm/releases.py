@@ -19,23 +19,21 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters.helm.command import Helm, ReleaseLocked
 from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest
 from fencepost_operator.adapters.helm.release_manifest import applied_objects, difference
-from fencepost_operator.adapters.kubernetes import pods
 from fencepost_operator.adapters.kubernetes.api_server import (
     CONFIG_MAPS,
     METADATA_ONLY,
     POD_DISRUPTION_BUDGETS,
-    PODS,
     SECRETS,
     SERVICES,
     STATEFUL_SETS,
     ApiServer,
     Json,
 )
-from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
+from fencepost_operator.adapters.kubernetes.spark_clusters import generation_of, spark_cluster
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
-from fencepost_operator.observation import ClusterObject, ClusterObjects, PodIssue, Release, ReleaseState, SparkCluster
+from fencepost_operator.observation import ClusterObject, ClusterObjects, Release, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -63,7 +61,6 @@ _RELIST: Final = timedelta(minutes=10)
 """How long a list of objects holds without an event or a change by this operator: only Helm creates them."""
 _RELIST_URGENT: Final = timedelta(seconds=10)
 """The same while the cluster is not ready, which may be due to an object that causes no event."""
-_MASTER: Final = "master"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,34 +96,7 @@ class HelmReleases:
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
         """Return the cluster of the newest generation, or None when no StatefulSet is there."""
-        selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT} in ({_MASTER},{labels.WORKER})"
-        sets, members = await asyncio.gather(
-            self.api.list(STATEFUL_SETS, namespace=key.namespace, labels=selector),
-            self.api.list(PODS, namespace=key.namespace, labels=selector),
-        )
-        if not sets:
-            return None
-        generation = max(_generation(found) for found in sets)
-        current = {_component(found): found for found in sets if _generation(found) == generation}
-        mine = [pod for pod in members if _generation(pod) == generation]
-        master, worker = current.get(_MASTER), current.get(labels.WORKER)
-        newest = worker or master
-        master_ready = master is not None and any(_is_ready(pod, master) for pod in mine)
-        forgets = next((pod["metadata"] for pod in mine if master and _forgets(pod, master)), None)
-        return SparkCluster(
-            generation=generation,
-            config_hash=(newest or {}).get("metadata", {}).get("annotations", {}).get(labels.CONFIG_HASH, ""),
-            workers=(worker or {}).get("spec", {}).get("replicas", 0),
-            ready_workers=sum(_is_ready(pod, worker) for pod in mine) if worker else 0,
-            master_ready=master_ready,
-            master_runs=master is not None and any(_runs(pod, master) for pod in mine),
-            master_uid=forgets["uid"] if forgets else None,
-            master_created_at=datetime.fromisoformat(forgets["creationTimestamp"]) if forgets else None,
-            master_node=next(iter(_nodes_of(mine, _MASTER)), None),
-            worker_nodes=_nodes_of(mine, labels.WORKER),
-            issues=await self._issues(key, list(current.values()), mine, master_ready=master_ready),
-            memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
-        )
+        return await spark_cluster(self.api, key, self.clock.now())
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
         """Bring the release to these values, recovering one that a crash left pending or half removed."""
@@ -287,20 +257,6 @@ class HelmReleases:
             )
         return revisions
 
-    async def _issues(
-        self, key: ObjectKey, sets: list[Json], members: list[Json], *, master_ready: bool
-    ) -> tuple[PodIssue, ...]:
-        now, warnings = self.clock.now(), NamespaceWarnings(self.api, key.namespace)
-        found = [
-            await pods.find_issue(warnings, pod, now, may_wait=_component(pod) == labels.WORKER and not master_ready)
-            for pod in members
-        ]
-        for stateful in sets:
-            own = [pod for pod in members if stateful["metadata"]["uid"] in pods.owner_uids(pod)]
-            if len(own) < stateful["spec"].get("replicas", 0):
-                found.append(await pods.newest_warning(warnings, stateful, pods.REFUSALS))
-        return tuple(issue for issue in found if issue is not None)
-
     @contextlib.asynccontextmanager
     async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
         """One change at a time of one release; what was listed before it no longer holds."""
@@ -357,57 +313,12 @@ def _state(found: Json) -> ReleaseState:
     return _STATES.get(found["metadata"]["labels"].get("status", ""), ReleaseState.FAILED)
 
 
-def _generation(found: Json) -> int:
-    return pods.integer(found["metadata"].get("labels", {}).get(labels.GENERATION, "")) or 0
-
-
 def _installed_generation(key: ObjectKey, found: Json) -> int | None:
     """Return the generation of an object that our chart created and that is not being deleted; else None.
 
     Label, name and Helm's own annotation must agree: a label alone is quickly copied.
     """
-    metadata, generation = found["metadata"], _generation(found)
+    metadata, generation = found["metadata"], generation_of(found)
     ours = (metadata.get("annotations") or {}).get(_HELM_RELEASE) == names.release_name(key)
     named = metadata["name"].startswith(f"{names.cluster_name(key.name, generation)}-")
     return generation if ours and named and "deletionTimestamp" not in metadata else None
-
-
-def _nodes_of(members: Sequence[Json], component: str) -> frozenset[str]:
-    """Return the nodes of a component's pods that have not ended."""
-    placed = (pod["spec"].get("nodeName") for pod in members if _component(pod) == component and pods.may_live(pod))
-    return frozenset(filter(None, placed))
-
-
-def _forgets(pod: Json, master: Json) -> bool:
-    """Return whether this is the master's pod, and its successor knows nothing of its applications."""
-    volumes = pod["spec"].get("volumes") or []
-    is_its = master["metadata"]["uid"] in pods.owner_uids(pod)
-    return is_its and not any("persistentVolumeClaim" in volume for volume in volumes)
-
-
-def _component(found: Json) -> str:
-    component: str = found["metadata"].get("labels", {}).get(labels.COMPONENT, "")
-    return component
-
-
-def _is_ready(pod: Json, stateful: Json) -> bool:
-    """Return whether a pod is ready, stays, and was made from the newest template of its StatefulSet."""
-    return pods.is_true(pod, "Ready") and _stays(pod, stateful)
-
-
-def _runs(pod: Json, stateful: Json) -> bool:
-    """Return whether the containers of such a pod run, none of them for a second time."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    first = [not each.get("restartCount") and "running" in (each.get("state") or {}) for each in statuses]
-    return bool(first) and all(first) and _stays(pod, stateful)
-
-
-def _stays(pod: Json, stateful: Json) -> bool:
-    metadata, status = pod["metadata"], stateful.get("status") or {}
-    newest = metadata.get("labels", {}).get("controller-revision-hash") == status.get("updateRevision")
-    settled = status.get("observedGeneration") == stateful["metadata"].get("generation")
-    return (
-        stateful["metadata"]["uid"] in pods.owner_uids(pod)
-        and "deletionTimestamp" not in metadata
-        and (newest or not settled)
-    )
