@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.adapters.helm.release_manifest import applied_objects, difference
+from fencepost_operator.adapters.helm.release_manifest import applied_objects, damage
 from fencepost_operator.desired import labels
 
 WANTED: dict[str, Any] = {
@@ -64,7 +64,14 @@ def container(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_defaults_quantities_and_what_others_added_are_no_change() -> None:
-    assert difference(WANTED, live()) == ""
+    assert damage(WANTED, live()) == ""
+
+
+def test_an_object_that_is_gone_is_damage_and_one_that_is_being_deleted_is_not_yet() -> None:
+    assert damage(WANTED, None) == "StatefulSet orders-g1-worker was deleted"
+    ending = live()
+    ending["metadata"] |= {"deletionTimestamp": "2026-01-01T12:00:00Z", "labels": {}}
+    assert damage(WANTED, ending) == ""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_defaults_quantities_and_what_others_added_are_no_change() -> None:
 def test_a_change_names_its_field(change: Any, path: str) -> None:
     found = live()
     change(found)
-    assert difference(WANTED, found) == path
+    assert damage(WANTED, found) == f"StatefulSet orders-g1-worker was changed ({path})"
 
 
 def test_a_master_that_was_scaled_to_nothing_is_a_change() -> None:
@@ -94,7 +101,7 @@ def test_a_master_that_was_scaled_to_nothing_is_a_change() -> None:
     for manifest in (wanted, found):
         manifest["metadata"]["labels"][labels.COMPONENT] = "master"
     found["spec"]["replicas"] = 0
-    assert difference(wanted, found) == "spec.replicas"
+    assert damage(wanted, found) == "StatefulSet orders-g1-worker was changed (spec.replicas)"
 
 
 def test_the_objects_of_a_revision_are_read_from_helms_secret() -> None:

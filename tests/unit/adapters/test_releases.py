@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.releases import HelmReleases, _installed_generation
-from fencepost_operator.adapters.kubernetes.api_server import ApiServer
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.spark_clusters import _runs
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
@@ -67,15 +69,41 @@ def test_a_master_runs_for_the_first_time(master: dict[str, Any], runs: bool) ->
 
 
 class Revisions(ApiServer):
-    """An API server with Helm's revisions, of which some were not written by this operator."""
+    """An API server with Helm's revisions, of which some were not written by this operator, and one ConfigMap."""
 
-    def __init__(self, *marks: dict[str, str]) -> None:
-        self.marks = marks
+    def __init__(self, *marks: dict[str, str], live: dict[str, Any] | None = None) -> None:
+        self.marks = {f"v{number}": mark for number, mark in enumerate(marks, start=1)}
+        self.live = live
+        self.fetched: list[str] = []
 
-    async def list(self, *_: Any, labels: str = "", **__: Any) -> list[dict[str, Any]]:
-        wanted = dict(part.split("=", 1) for part in labels.split(","))
-        found = [each for each in self.marks if wanted.items() <= each.items()]
-        return [{"metadata": {"name": "revision", "labels": each}} for each in found]
+    async def list(self, resource: Resource, *_: Any, labels: str = "", **__: Any) -> list[dict[str, Any]]:
+        if resource is CONFIG_MAPS and self.live:
+            return [{"metadata": {**self.live["metadata"], "resourceVersion": json.dumps(self.live["data"])}}]
+        wanted = dict(part.split("=", 1) for part in labels.split(",") if "=" in part)
+        found = {name: mark for name, mark in self.marks.items() if wanted.items() <= mark.items()}
+        return [{"metadata": {"name": name, "uid": name, "labels": mark}} for name, mark in found.items()]
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> dict[str, Any] | None:
+        self.fetched.append(f"{namespace}/{name}")
+        if resource is CONFIG_MAPS:
+            return self.live
+        text = json.dumps({"manifest": f"---\n{json.dumps(APPLIED)}\n"})
+        return {"data": {"release": base64.b64encode(base64.b64encode(gzip.compress(text.encode()))).decode()}}
+
+    async def delete(self, *_: Any, name: str, **__: Any) -> None:
+        del self.marks[name]
+
+
+APPLIED: dict[str, Any] = {
+    "kind": "ConfigMap",
+    "metadata": {
+        "name": "orders-g3-conf",
+        "uid": "1",
+        "labels": {labels.PIPELINE: "orders", labels.GENERATION: "3"},
+        "annotations": {"meta.helm.sh/release-name": names.release_name(KEY)},
+    },
+    "data": {"spark": "a"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +112,15 @@ class Calls(Helm):
 
     asked: list[str] = field(default_factory=list)
 
-    async def _run(self, operation: str, arguments: Sequence[str], *_: Any, **__: Any) -> None:
-        release = arguments[arguments.index("--install") + 1] if "--install" in arguments else arguments[1]
-        self.asked.append(f"{operation} {release}")
+    async def _change(self, operation: str, key: ObjectKey, *arguments: str, **_: Any) -> None:
+        assert names.release_name(key) in arguments
+        self.asked.append(f"{operation} {names.release_name(key)}")
 
 
-def revision_of(key: ObjectKey | None, name: str = names.release_name(KEY)) -> dict[str, str]:
-    marks = {"owner": "helm", "name": name, "status": "deployed", "version": "1"}
+def revision_of(
+    key: ObjectKey | None, name: str = names.release_name(KEY), *, status: str = "deployed", version: int = 1
+) -> dict[str, str]:
+    marks = {"owner": "helm", "name": name, "status": status, "version": str(version)}
     return marks | ({labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace} if key else {})
 
 
@@ -125,6 +155,46 @@ async def test_another_pipelines_release_of_another_name_stays() -> None:
     await releases.install(KEY, {"generation": 1})
     await releases.uninstall(KEY)
     assert helm.asked == [f"install {name}", f"uninstall {name}"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "left", "asked"),
+    [
+        (["deployed", "pending-upgrade"], ["v1"], ["install"]),
+        (["pending-install"], [], ["install"]),
+        (["uninstalling"], ["v1"], ["uninstall", "install"]),
+        (["failed"], ["v1"], ["install"]),
+    ],
+)
+async def test_what_a_killed_helm_left_is_removed_before_the_next_one(
+    statuses: list[str], left: list[str], asked: list[str]
+) -> None:
+    marks = [revision_of(KEY, status=status, version=number) for number, status in enumerate(statuses, start=1)]
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(*marks)
+    await HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost").install(KEY, {"generation": 1})
+    assert list(api.marks) == left
+    assert helm.asked == [f"{operation} {names.release_name(KEY)}" for operation in asked]
+
+
+async def test_damage_is_looked_for_once_and_what_helm_cannot_restore_is_accepted() -> None:
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY), live=APPLIED)
+    releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
+
+    async def damage() -> tuple[str, ...]:
+        releases.note_change(KEY)
+        return (await releases.objects(KEY, urgent=False)).damage
+
+    assert await damage() == ()
+    api.fetched.clear()
+    assert await damage() == ()
+    assert api.fetched == [], "the object has not changed since it was compared"
+    api.live = {**APPLIED, "data": {"spark": "b"}}
+    assert await damage() == ("ConfigMap orders-g3-conf was changed (data.spark)",)
+    await releases.restore(KEY)
+    assert helm.asked == [f"restore {names.release_name(KEY)}"]
+    assert await damage() == (), "an admission webhook changes it again, for example"
+    api.live = None
+    assert await damage() == ("ConfigMap orders-g3-conf was deleted",)
 
 
 @pytest.mark.parametrize("name", ["p", "p" * 38, "orders-of-the-old-shop-by-a-long-name"])

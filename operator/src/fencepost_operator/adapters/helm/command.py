@@ -12,21 +12,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fencepost_operator.adapters.child_process import child_process
 from fencepost_operator.adapters.helm import post_renderer
-from fencepost_operator.adapters.helm.post_renderer import Expected, json_line
+from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, json_line
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.turns import LONGEST_WAIT, Turns
 
-HISTORY: Final = 3
+_HISTORY: Final = 3
 """Revisions that Helm keeps."""
 
-KUBE_VERSION: Final = "1.31.0"
+_KUBE_VERSION: Final = "1.31.0"
 """What a sample is rendered for, the oldest that the chart takes: a Helm that is built from source says 1.20 itself."""
 
 _PATIENCE: Final = 180.0
@@ -35,16 +37,12 @@ _PATIENCE: Final = 180.0
 _UNREACHABLE: Final = re.compile(
     r"cluster unreachable|connection refused|connection reset|i/o timeout|no such host|TLS handshake timeout"
     r"|context deadline exceeded|unexpected EOF|http2: |ServiceUnavailable|server is currently unable|etcdserver"
+    r"|another operation \(install/upgrade/rollback\) is in progress"
     r"|too many requests|the server was unable to return a response|Internal error occurred|net/http: ",
     re.IGNORECASE,
 )
 _DENIED: Final = re.compile(r"cannot (?P<verb>\w+) resource \"(?P<resource>[\w./-]+)\"|\bUnauthorized\b")
-_IN_PROGRESS: Final = "another operation (install/upgrade/rollback) is in progress"
 _NOISE: Final = re.compile(r"^(WARNING|level=|I\d{4} |W\d{4} )")
-
-
-class ReleaseLocked(Unreachable):
-    """Helm finds an operation pending that it did not finish."""
 
 
 def helm_turns(*, patience: float = LONGEST_WAIT) -> Turns:
@@ -69,94 +67,92 @@ class Helm:
     """Asked when the turn has come, which may be minutes after the action began. Raises NotLeading."""
     turns: Turns = field(default_factory=helm_turns)
 
-    async def install(
-        self,
-        *,
-        release: str,
-        namespace: str,
-        labels: Mapping[str, str],
-        values: Mapping[str, Any],
-        expected: Expected,
-    ) -> None:
-        """Bring the release to the chart with these values; the Secrets of its revisions get `labels`.
+    async def install(self, key: ObjectKey, values: Mapping[str, Any], *, namespace: str) -> None:
+        """Bring the pipeline's release, kept in `namespace`, to the chart with these values.
 
-        Raises Rejected when the rendered objects are not the expected ones (nothing is applied then), ReleaseLocked
-        when a revision is pending.
+        Raises Rejected when the rendered objects are not the expected ones; nothing is applied then.
         """
+        marks = {labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace}
+        check = ("-I", "-m", post_renderer.__name__, _expected(key, values).to_json())
         arguments = (
-            *("upgrade", "--install", release, str(self.chart), "--namespace", namespace, "--values", "-"),
-            *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
-            *("--output", "json", "--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s"),
-            *("--no-hooks", "--post-renderer", sys.executable),
-            *(f"--post-renderer-args={word}" for word in ("-I", "-m", post_renderer.__name__, expected.to_json())),
+            *("upgrade", "--install", names.release_name(key), str(self.chart), "--values", "-"),
+            *("--labels", ",".join(f"{name}={text}" for name, text in marks.items())),
+            *("--history-max", str(_HISTORY), "--post-renderer", sys.executable),
+            *(f"--post-renderer-args={word}" for word in check),
         )
-        await self._run("install", arguments, json_line(values), tenant=expected.namespace)
+        stdin = json_line({**values, "namespace": key.namespace})  # not the release's
+        await self._change("install", key, *arguments, namespace=namespace, stdin=stdin)
 
-    async def restore(self, *, release: str, revision: int, namespace: str, tenant: str) -> None:
+    async def restore(self, key: ObjectKey, revision: int, *, namespace: str) -> None:
         """Apply the objects of the newest revision again, as they were rendered: with the same secret.
 
-        Helm creates what is missing, and patches what was changed as for an upgrade. Raises ReleaseLocked.
+        Helm creates what is missing, and patches what was changed as for an upgrade.
         """
-        arguments = ("rollback", release, str(revision), "--namespace", namespace, "--no-hooks")
-        patience = ("--history-max", str(HISTORY), "--timeout", f"{int(self.patience)}s")
-        await self._run("restore", (*arguments, *patience), "", tenant=tenant)
+        arguments = ("rollback", names.release_name(key), str(revision), "--history-max", str(_HISTORY))
+        await self._change("restore", key, *arguments, namespace=namespace)
 
-    async def uninstall(self, *, release: str, namespace: str, tenant: str) -> None:
-        """Remove the release and its history, if it is there; `tenant` is the pipeline's namespace."""
-        arguments = ("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--no-hooks")
-        await self._run("uninstall", (*arguments, "--timeout", f"{int(self.patience)}s"), "", tenant=tenant)
+    async def uninstall(self, key: ObjectKey, *, namespace: str) -> None:
+        """Remove the release and its history, if it is there."""
+        arguments = ("uninstall", names.release_name(key), "--ignore-not-found")
+        await self._change("uninstall", key, *arguments, namespace=namespace)
 
     async def template(self, values: Mapping[str, Any]) -> str:
         """Return what the chart renders for these values, as YAML; nothing is asked of a cluster.
 
         Raises Unreachable, Rejected.
         """
-        sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", KUBE_VERSION)
-        arguments = (*sample, "--values", "-")
+        sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", _KUBE_VERSION)
         async with self.turns.turn(""):
-            code, stdout, stderr = await self._finish(arguments, json_line(values), stdout=asyncio.subprocess.PIPE)
-        if code:
-            raise translated(stderr, code=code)
-        return stdout
+            return await self._run(*sample, "--values", "-", stdin=json_line(values))
 
-    async def _run(self, operation: str, arguments: Sequence[str], stdin: str, *, tenant: str) -> None:
-        async with self.turns.turn(tenant):
+    async def _change(self, operation: str, key: ObjectKey, *arguments: str, namespace: str, stdin: str = "") -> None:
+        common = ("--namespace", namespace, "--no-hooks", "--timeout", f"{int(self.patience)}s")
+        async with self.turns.turn(key.namespace):
             self.may_write()
             started = time.monotonic()
             try:
-                code, _, stderr = await self._finish(arguments, stdin)
+                await self._run(*arguments, *common, stdin=stdin)
             finally:
                 self.timed(operation, time.monotonic() - started)
-        if code:
-            raise translated(stderr, code=code)
 
-    async def _finish(
-        self, arguments: Sequence[str], stdin: str, *, stdout: int = asyncio.subprocess.DEVNULL
-    ) -> tuple[int, str, str]:
-        """Return the exit code, and what was printed."""
+    async def _run(self, *arguments: str, stdin: str) -> str:
+        """Return what helm prints. Raises what its error means."""
         starting = child_process(
             self.binary,
             *arguments,
             stdin=asyncio.subprocess.PIPE,
-            stdout=stdout,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment(),
         )
         try:
             async with starting as process, asyncio.timeout(self.patience):
-                printed, stderr = await process.communicate(stdin.encode())
+                stdout, stderr = await process.communicate(stdin.encode())
         except TimeoutError as error:
             raise Unreachable(f"helm {arguments[0]} did not end in {self.patience:.0f} s and was killed") from error
         except OSError as error:
             remedy = "set FENCEPOST_HELM to the helm binary"
             raise Rejected(f"helm cannot be started: {error}", remedy=remedy) from error
-        return process.returncode or 0, (printed or b"").decode(errors="replace"), stderr.decode(errors="replace")
+        if process.returncode:
+            raise translated(stderr.decode(errors="replace"), code=process.returncode)
+        return stdout.decode(errors="replace")
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k.startswith("KUBERNETES_SERVICE_") or k == "PATH"}
         homes = {f"HELM_{part}_HOME": str(self.home / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
         where = {"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {}
         return {**kept, **homes, **where, "HOME": str(self.home), "HELM_DRIVER": "secret"}
+
+
+def _expected(key: ObjectKey, values: Mapping[str, Any]) -> Expected:
+    """Return what the values may become; the names of objects come from the key, not from a text in them."""
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner=values.get("ownerReference"),
+        service_account=values.get("serviceAccountName") or "",
+        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
+    )
 
 
 def translated(stderr: str, *, code: int) -> PortError:
@@ -170,8 +166,6 @@ def translated(stderr: str, *, code: int) -> PortError:
             f"the rendered cluster is not the expected one, nothing was applied: {refusal[1][:500]}",
             remedy="check the text fields of spec.cluster and spec.job; if they are right, report this as a defect",
         )
-    if _IN_PROGRESS in message:
-        return ReleaseLocked(message)
     if denied := _DENIED.search(message):
         verb, resource = denied["verb"], denied["resource"]
         grant = f"grant the operator's ServiceAccount the verb {verb!r} on {resource}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fencepost_operator.api.quantities import parse_quantity
@@ -32,49 +32,56 @@ def applied_objects(secret: Manifest) -> tuple[Manifest, ...]:
     return tuple(json.loads(line) for line in lines if line != "---")
 
 
-def difference(wanted: Manifest, live: Manifest) -> str:
-    """Return the path of the first field that is not as it was applied, '' where all are.
+def damage(wanted: Manifest, live: Manifest | None) -> str:
+    """Return that an object is missing, or which field is not as it was applied; '' otherwise.
 
     The number of workers is left out: it is compared with what the spec asks for, not with the last installation.
     """
-    metadata = {name: wanted["metadata"][name] for name in _METADATA if name in wanted["metadata"]}
+    metadata = wanted["metadata"]
+    place = f"{wanted['kind']} {metadata['name']} was"
+    if live is None:
+        return f"{place} deleted"
+    if "deletionTimestamp" in live["metadata"]:
+        return ""
     content = {name: wanted[name] for name in _CONTENT if name in wanted}
     if metadata.get("labels", {}).get(labels.COMPONENT) == labels.WORKER and "spec" in content:
         content["spec"] = {name: value for name, value in content["spec"].items() if name != "replicas"}
-    return _difference({"metadata": metadata, **content}, live, ())
+    compared = {"metadata": {name: metadata.get(name) for name in _METADATA}, **content}
+    changed = next(_changes(compared, live, ()), None)
+    return f"{place} changed ({'.'.join(changed)})" if changed else ""
 
 
-def _difference(wanted: Any, live: Any, path: tuple[str, ...]) -> str:  # noqa: ANN401 - JSON
-    if wanted is None or (_is_empty(wanted) and _is_empty(live)):
-        return ""
-    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
-        found = (_difference(part, live.get(name), (*path, name)) for name, part in wanted.items())
-        return next(filter(None, found), "")
-    if isinstance(wanted, Sequence) and isinstance(live, Sequence) and not isinstance(wanted, str):
-        return _difference_of_lists(wanted, live, path)
-    return "" if wanted == live or _is_same_quantity(wanted, live) else ".".join(path)
+def _changes(wanted: Any, live: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - JSON
+    """Yield the path of each field that is not as wanted."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        for name, part in wanted.items():
+            yield from _changes(part, live.get(name), (*path, name))
+    elif isinstance(wanted, list) and isinstance(live, list):
+        key = next((key for key in _KEYS if all(isinstance(item, dict) and key in item for item in wanted)), None)
+        if key is not None:
+            by_key = {item.get(key): item for item in live if isinstance(item, dict)}
+            for item in wanted:
+                yield from _changes(item, by_key.get(item[key]), (*path, str(item[key])))
+        elif len(wanted) == len(live):
+            for number, (one, other) in enumerate(zip(wanted, live, strict=True)):
+                yield from _changes(one, other, (*path, str(number)))
+        else:
+            yield path
+    elif wanted is not None and not _is_same(wanted, live):
+        yield path
 
 
-def _difference_of_lists(wanted: Sequence[Any], live: Sequence[Any], path: tuple[str, ...]) -> str:
-    if key := next((key for key in _KEYS if all(isinstance(item, Mapping) and key in item for item in wanted)), None):
-        by_key = {item.get(key): item for item in live if isinstance(item, Mapping)}
-        found = (_difference(item, by_key.get(item[key]), (*path, str(item[key]))) for item in wanted)
-        return next(filter(None, found), "")
-    if len(wanted) != len(live):
-        return ".".join(path)
-    pairs = enumerate(zip(wanted, live, strict=True))
-    return next(filter(None, (_difference(one, other, (*path, str(n))) for n, (one, other) in pairs)), "")
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or value in ("", False, 0, [], {})
-
-
-def _is_same_quantity(wanted: object, live: object) -> bool:
-    """Return whether two texts are the same amount: the API server writes 1024Mi as 1Gi."""
+def _is_same(wanted: object, live: object) -> bool:
+    """Return whether two values are equal, both empty, or the same quantity: the API server writes 1024Mi as 1Gi."""
+    if wanted == live or (_is_empty(wanted) and _is_empty(live)):
+        return True
     if not isinstance(wanted, str | int | float) or not isinstance(live, str | int | float):
         return False
     try:
         return parse_quantity(wanted) == parse_quantity(live)
     except ValueError:
         return False
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value in ("", False, 0, [], {})

@@ -1,4 +1,4 @@
-"""Spark clusters: Helm releases by their Secrets' labels, and their state by StatefulSets and pods.
+"""Spark clusters as Helm releases: installed, compared with what Helm applied, restored and removed.
 
 Helm keeps its revisions in Secrets of the operator's namespace.  Helm deletes what the last revision names and the next
 one does not, in any namespace, so whoever may write a revision has the operator's rights.  In the pipeline's namespace
@@ -8,17 +8,15 @@ that would be every user with the role `edit`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Manifest
-from fencepost_operator.adapters.helm.command import Helm, ReleaseLocked
-from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest
-from fencepost_operator.adapters.helm.release_manifest import applied_objects, difference
+from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.release_manifest import applied_objects, damage
 from fencepost_operator.adapters.kubernetes.api_server import (
     CONFIG_MAPS,
     METADATA_ONLY,
@@ -65,18 +63,20 @@ _RELIST_URGENT: Final = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelmReleases:
-    """Implements the Releases port; `namespace` is the operator's own, where Helm keeps the revisions."""
+    """Implements the Releases port; `namespace` is the operator's own, where Helm keeps the revisions.
+
+    A pipeline has one pass at a time, so one change of its release.
+    """
 
     api: ApiServer
     helm: Helm
     clock: Clock
     namespace: str
-    _turns: dict[ObjectKey, asyncio.Lock] = field(default_factory=dict)
     _listed: dict[ObjectKey, tuple[datetime, ClusterObjects]] = field(default_factory=dict)
     _intact: dict[ObjectKey, tuple[int, frozenset[tuple[str, ...]]]] = field(default_factory=dict)
     """The revision and the versions of the objects that were compared and found as applied."""
-    _accepted: dict[ObjectKey, frozenset[tuple[tuple[str, str], str]]] = field(default_factory=dict)
-    """Differences that were there right after Helm had applied the objects."""
+    _accepted: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    """Damage that was there right after Helm had applied the objects."""
 
     async def release(self, key: ObjectKey) -> Release | None:
         """Return the newest revision of the pipeline's release, or None."""
@@ -100,38 +100,36 @@ class HelmReleases:
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
         """Bring the release to these values, recovering one that a crash left pending or half removed."""
-        async with self._turn(key):
-            release = await self._recover(key)
-            try:
-                await self._apply(key, values, release)
-            except ReleaseLocked:
-                release = await self._recover(key)
-                await self._apply(key, values, release)
+        self.note_change(key)
+        await self._recover(key)
+        await self.helm.install(key, values, namespace=self.namespace)
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
-        async with self._turn(key):
-            if await self._own_revisions(key):
-                await self._uninstall(key, names.release_name(key))
+        self.note_change(key)
+        if await self._revisions(key, exclusive=True):
+            await self.helm.uninstall(key, namespace=self.namespace)
 
     async def restore(self, key: ObjectKey) -> None:
         """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
-        async with self._turn(key):
-            release = await self._recover(key)
-            newest = _deployed(await self._revisions(key))
-            if newest is None:
-                return
-            await self.helm.restore(
-                release=release,
-                revision=_revision(newest),
-                namespace=self.namespace,
-                tenant=key.namespace,
-            )
-            again = _deployed(await self._revisions(key))
-            left = await self._changes(key, again) if again is not None else {}
-            self._accepted[key] = frozenset(left.items())
-            if left:
-                log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(_described(left)))
+        self.note_change(key)
+        newest = _deployed(await self._recover(key))
+        if newest is None:
+            return
+        await self.helm.restore(key, _revision(newest), namespace=self.namespace)
+        left = await self._damage(key, newest)
+        self._accepted[key] = frozenset(left)
+        if left:
+            log.warning("%s: the API server changes what Helm applies: %s", key, ", ".join(left))
+
+    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
+        """Delete these objects, each on condition of its uid."""
+        self.note_change(key)
+        deletions = (
+            self.api.delete(_PARTS[found.kind], namespace=key.namespace, name=found.name, uid=found.uid)
+            for found in objects
+        )
+        await asyncio.gather(*deletions)
 
     async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations that are not being deleted; listed again after each change."""
@@ -141,45 +139,45 @@ class HelmReleases:
         selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
         lists = await asyncio.gather(
             *(
-                self.api.list(_PARTS[kind], namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
-                for kind in _PARTS
+                self.api.list(resource, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+                for resource in _PARTS.values()
             )
         )
         items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
-        revisions = await self._revisions(key)
         found = tuple(
             ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
             for kind, item in items
             if (generation := _installed_generation(key, item)) is not None
         )
-        looked = ClusterObjects(found=found, damage=await self._damage(key, _deployed(revisions), items))
+        looked = ClusterObjects(found=found, damage=await self._new_damage(key, items))
         self._listed[key] = (now, looked)
         return looked
 
     def note_change(self, key: ObjectKey) -> None:
-        """Take note that an event showed a change of a pipeline's Service, StatefulSet or PodDisruptionBudget."""
+        """Forget the list of a pipeline's objects: the operator changes some, or an event showed a change of one."""
         self._listed.pop(key, None)
 
-    async def _damage(self, key: ObjectKey, newest: Json | None, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
-        """Return what is missing or changed; objects that have not changed since they were compared are not fetched."""
+    async def _new_damage(self, key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
+        """Return the damage that is not accepted; objects that were compared and have not changed are not fetched."""
+        newest = _deployed(await self._revisions(key))
         if newest is None:
             return ()
         state = (_revision(newest), frozenset((kind, *_version(item)) for kind, item in items))
         if self._intact.get(key) == state:
             return ()
-        changes = await self._changes(key, newest)
-        damage = {place: how for place, how in changes.items() if (place, how) not in self._accepted.get(key, ())}
-        if not damage:
+        accepted = self._accepted.get(key, frozenset())
+        found = tuple(one for one in await self._damage(key, newest) if one not in accepted)
+        if not found:
             self._intact[key] = state
-        return tuple(_described(damage))
+        return found
 
-    async def _changes(self, key: ObjectKey, revision: Json) -> Mapping[tuple[str, str], str]:
-        """Return by kind and name what differs from a revision: '' of an object that is missing."""
+    async def _damage(self, key: ObjectKey, revision: Json) -> tuple[str, ...]:
+        """Return what is missing or differs from what Helm applied, for messages."""
         secret = await self.api.get(SECRETS, namespace=self.namespace, name=revision["metadata"]["name"])
         if secret is None:
-            return {}
+            return ()
         try:
-            wanted = [item for item in applied_objects(secret) if item["kind"] in _PARTS]
+            wanted = applied_objects(secret)
         except (ValueError, KeyError, OSError) as error:
             raise Rejected(f"the Secret of Helm's revision cannot be read: {error}") from error
         lives = await asyncio.gather(
@@ -188,108 +186,48 @@ class HelmReleases:
                 for item in wanted
             )
         )
-        found: dict[tuple[str, str], str] = {}
-        for item, live in zip(wanted, lives, strict=True):
-            place = item["kind"], item["metadata"]["name"]
-            if live is None:
-                found[place] = ""
-            elif "deletionTimestamp" not in live["metadata"] and (path := difference(item, live)):
-                found[place] = path
-        return found
+        return tuple(filter(None, (damage(item, live) for item, live in zip(wanted, lives, strict=True))))
 
-    async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
-        """Delete these objects, each on condition of its uid."""
-        async with self._turn(key):
-            deletions = (
-                self.api.delete(_PARTS[found.kind], namespace=key.namespace, name=found.name, uid=found.uid)
-                for found in objects
-            )
-            await asyncio.gather(*deletions)
-
-    async def _apply(self, key: ObjectKey, values: Manifest, release: str) -> None:
-        await self.helm.install(
-            release=release,
-            namespace=self.namespace,
-            labels={labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace},
-            values={**values, "namespace": key.namespace},  # not the release's
-            expected=_expected(key, values),
-        )
-
-    async def _uninstall(self, key: ObjectKey, release: str) -> None:
-        await self.helm.uninstall(release=release, namespace=self.namespace, tenant=key.namespace)
-
-    async def _recover(self, key: ObjectKey) -> str:
-        """Remove what a killed helm process left behind, so that the next one can start; return the release's name.
+    async def _recover(self, key: ObjectKey) -> list[Json]:
+        """Remove what a killed helm process left behind, so that the next one can start; return what is left.
 
         A pending revision is only Helm's note that it began.  Without the note `upgrade --install` applies the chart
         again and adopts what is there by its own annotations; nothing that runs is disturbed, as a rollback would.
         """
-        revisions = await self._own_revisions(key)
-        release = names.release_name(key)
+        revisions = await self._revisions(key, exclusive=True)
         while revisions and _state(revisions[-1]) is ReleaseState.PENDING:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self._uninstall(key, release)
-        return release
+            await self.helm.uninstall(key, namespace=self.namespace)
+            return []
+        return revisions
 
-    async def _revisions(self, key: ObjectKey) -> list[Json]:
-        """Return the metadata of the pipeline's revisions, oldest first; their content is not fetched."""
-        selector = f"owner=helm,{labels.PIPELINE}={key.name},{labels.NAMESPACE}={key.namespace}"
-        found = await self.api.list(SECRETS, namespace=self.namespace, labels=selector, accept=METADATA_ONLY)
-        return sorted(found, key=_revision)
+    async def _revisions(self, key: ObjectKey, *, exclusive: bool = False) -> list[Json]:
+        """Return the metadata of the pipeline's revisions, oldest first; their content is not fetched.
 
-    async def _own_revisions(self, key: ObjectKey) -> list[Json]:
-        """Return the same before a change. Raises Rejected where the release's name is another's as well.
-
-        Helm knows a release by its name alone, and would change or remove the cluster of whoever has it.
+        `exclusive`, before a change: raises Rejected where the release's name is another's as well.  Helm knows a
+        release by its name alone, and would change or remove the cluster of whoever has it.
         """
-        revisions = await self._revisions(key)
         name = names.release_name(key)
-        named = await self.api.list(
+        found = await self.api.list(
             SECRETS, namespace=self.namespace, labels=f"owner=helm,name={name}", accept=METADATA_ONLY
         )
-        for owner in {_pipeline(found) for found in named} - {key}:
+        others = {_pipeline(each) for each in found} - {key}
+        if exclusive and others:
+            owner = others.pop()
             whose = f"belongs to pipeline {owner}" if owner else "is not the operator's"
             raise Rejected(
                 f"the Helm release {name} in {self.namespace} {whose}",
                 remedy="create the pipeline under another name, or uninstall that release if nothing needs it",
             )
-        return revisions
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, key: ObjectKey) -> AsyncIterator[None]:
-        """One change at a time of one release; what was listed before it no longer holds."""
-        lock = self._turns.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            self._listed.pop(key, None)
-            if not lock.locked():
-                self._turns.pop(key, None)
-
-
-def _expected(key: ObjectKey, values: Manifest) -> Expected:
-    """Return what the values may become; the names of objects come from the key, not from a text in them."""
-    return Expected(
-        namespace=key.namespace,
-        stem=names.cluster_name(key.name, int(values["generation"])),
-        owner=values.get("ownerReference"),
-        service_account=values.get("serviceAccountName") or "",
-        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
-    )
+        return sorted((each for each in found if _pipeline(each) == key), key=_revision)
 
 
 def _version(found: Json) -> tuple[str, str, str]:
     """Return what changes with an object's content; of a StatefulSet not with its status."""
     metadata = found["metadata"]
     return metadata["name"], metadata["uid"], str(metadata.get("generation") or metadata.get("resourceVersion"))
-
-
-def _described(changes: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    for (kind, name), path in changes.items():
-        yield f"{kind} {name} was {f'changed ({path})' if path else 'deleted'}"
 
 
 def _pipeline(found: Json) -> ObjectKey | None:
