@@ -41,6 +41,14 @@ def all_of(topic: Topic) -> list[Range]:
     return [Range(topic.name, partition, 0, RECORDS // 4) for partition in range(4)]
 
 
+def refused_to_read(topic: Topic, properties: Mapping[str, str]) -> None:
+    with pytest.raises(WorkerError) as raised:
+        list(read(all_of(topic), properties, patience=60))
+    failure = from_text(str(raised.value))
+    assert isinstance(failure, DependencyDown)
+    assert failure.reason == "KafkaCredentialsRejected"
+
+
 def test_describe_and_read_on_the_topic_suffice_for_the_driver(
     environment: Environment, topic: Topic, properties: dict[str, str]
 ) -> None:
@@ -101,11 +109,7 @@ async def test_a_topic_without_rights_is_a_refusal_for_all_three(topic: Topic, p
     with pytest.raises(DependencyDown) as caught:
         KafkaLog(properties, [topic.name], patience=60).state()
     assert caught.value.reason == "KafkaCredentialsRejected"
-    with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties, patience=60))
-    failure = from_text(str(raised.value))
-    assert isinstance(failure, DependencyDown)
-    assert failure.reason == "KafkaCredentialsRejected"
+    refused_to_read(topic, properties)
     secrets, place = connection(topic, properties)
     offsets = KafkaOffsets(secrets)
     try:
@@ -120,11 +124,7 @@ def test_rights_that_are_taken_away_stop_the_reader(environment: Environment, to
     properties = properties_of(environment, "SCRAM-SHA-512")
     topic.grant(environment.kafka_username, AclOperation.DESCRIBE)
     wait_granted(topic, properties)
-    with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties, patience=60))
-    failure = from_text(str(raised.value))
-    assert isinstance(failure, DependencyDown)
-    assert failure.reason == "KafkaCredentialsRejected"
+    refused_to_read(topic, properties)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
@@ -134,8 +134,4 @@ def test_a_wrong_password_is_a_refusal_and_not_silence(environment: Environment,
         KafkaLog(properties, [topic.name], patience=60).state()
     assert caught.value.reason == "KafkaCredentialsRejected"
     assert "wrong" not in caught.value.message
-    with pytest.raises(WorkerError) as raised:
-        list(read(all_of(topic), properties, patience=60))
-    failure = from_text(str(raised.value))
-    assert isinstance(failure, DependencyDown)
-    assert failure.reason == "KafkaCredentialsRejected"
+    refused_to_read(topic, properties)

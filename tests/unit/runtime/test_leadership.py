@@ -44,6 +44,24 @@ async def waited(replica: Replica) -> float:
     return round(replica.seconds - began, 6)
 
 
+@pytest.fixture
+def leases() -> FakeLeases:
+    return FakeLeases()
+
+
+@pytest.fixture
+async def first(leases: FakeLeases) -> Replica:
+    """It holds the lease."""
+    replica = Replica(leases, "a")
+    await replica.leadership.acquire()
+    return replica
+
+
+@pytest.fixture
+def second(leases: FakeLeases) -> Replica:
+    return Replica(leases, "b")
+
+
 async def test_the_first_replica_takes_the_lease_and_no_other_writes() -> None:
     replica = Replica(FakeLeases(), "a")
     with pytest.raises(NotLeading):
@@ -54,10 +72,8 @@ async def test_the_first_replica_takes_the_lease_and_no_other_writes() -> None:
     assert (replica.leases.record.holder, replica.leases.record.transitions) == ("a", 0)
 
 
-async def test_a_holder_that_renews_keeps_the_lease() -> None:
-    leases = FakeLeases()
-    first, second = Replica(leases, "a"), Replica(leases, "b")
-    await first.leadership.acquire()
+@pytest.mark.usefixtures("first")
+async def test_a_holder_that_renews_keeps_the_lease(leases: FakeLeases, second: Replica) -> None:
     renewals = 0
 
     def renew_meanwhile() -> None:
@@ -74,36 +90,29 @@ async def test_a_holder_that_renews_keeps_the_lease() -> None:
     assert not second.leadership.is_held
 
 
-async def test_a_killed_holder_is_succeeded_within_the_target() -> None:
-    leases = FakeLeases()
-    first, second = Replica(leases, "a"), Replica(leases, "b")
-    await first.leadership.acquire()
+@pytest.mark.usefixtures("first")
+async def test_a_killed_holder_is_succeeded_within_the_target(leases: FakeLeases, second: Replica) -> None:
     assert await waited(second) == DURATION < TARGET
     assert leases.record is not None
     assert (leases.record.holder, leases.record.transitions) == ("b", 1)
 
 
-async def test_a_holder_that_ends_cleanly_is_succeeded_at_once() -> None:
-    leases = FakeLeases()
-    first, second = Replica(leases, "a"), Replica(leases, "b")
-    await first.leadership.acquire()
+async def test_a_holder_that_ends_cleanly_is_succeeded_at_once(first: Replica, second: Replica) -> None:
     await first.leadership.release()
     with pytest.raises(NotLeading):
         first.leadership.require()
     assert await waited(second) == 0
 
 
-async def test_a_container_that_restarts_takes_its_pods_lease_at_once() -> None:
-    leases = FakeLeases()
+async def test_a_container_that_restarts_takes_its_pods_lease_at_once(leases: FakeLeases) -> None:
     await Replica(leases, "pod_uid").leadership.acquire()
     assert await waited(Replica(leases, "pod_uid")) == 0
     assert present(leases.record).transitions == 0
 
 
-async def test_a_holder_that_was_frozen_writes_nothing_when_it_wakes_up() -> None:
-    leases = FakeLeases()
-    first, second = Replica(leases, "a"), Replica(leases, "b")
-    await first.leadership.acquire()
+async def test_a_holder_that_was_frozen_writes_nothing_when_it_wakes_up(
+    leases: FakeLeases, first: Replica, second: Replica
+) -> None:
     frozen = await waited(second)
     first.pass_time(frozen)
     with pytest.raises(NotLeading):
@@ -116,9 +125,7 @@ async def test_a_holder_that_was_frozen_writes_nothing_when_it_wakes_up() -> Non
     assert present(leases.record).holder == "b"
 
 
-async def test_a_holder_that_was_frozen_and_not_succeeded_writes_only_after_a_renewal() -> None:
-    first = Replica(FakeLeases(), "a")
-    await first.leadership.acquire()
+async def test_a_holder_that_was_frozen_and_not_succeeded_writes_only_after_a_renewal(first: Replica) -> None:
     first.pass_time(3600)
     with pytest.raises(NotLeading):
         first.leadership.require()
@@ -126,9 +133,8 @@ async def test_a_holder_that_was_frozen_and_not_succeeded_writes_only_after_a_re
     first.leadership.require()
 
 
-async def test_the_holder_stops_before_a_successor_can_begin() -> None:
+async def test_the_holder_stops_before_a_successor_can_begin(leases: FakeLeases) -> None:
     """Also when the renewal took effect as soon as it was asked for, and its answer came late."""
-    leases = FakeLeases()
     first, second = Replica(leases, "a"), Replica(leases, "b")
     leases.before_write = lambda: first.pass_time(2.5)
     await first.leadership.acquire()
@@ -138,8 +144,7 @@ async def test_the_holder_stops_before_a_successor_can_begin() -> None:
     assert await waited(second) >= DURATION > VALIDITY
 
 
-async def test_clocks_that_are_set_change_nothing() -> None:
-    leases = FakeLeases()
+async def test_clocks_that_are_set_change_nothing(leases: FakeLeases) -> None:
     first, second = Replica(leases, "a"), Replica(leases, "b", wall=START + timedelta(days=400))
     await first.leadership.acquire()
     first.wall -= timedelta(days=400)
@@ -149,33 +154,21 @@ async def test_clocks_that_are_set_change_nothing() -> None:
     first.leadership.require()
 
 
-async def test_without_an_api_server_nothing_is_written_and_the_same_replica_continues() -> None:
-    leases = FakeLeases()
-    first = Replica(leases, "a")
-    await first.leadership.acquire()
-    leases.down = True
+@pytest.mark.parametrize("fault", ["down", "loses_answers"])
+async def test_without_an_answer_nothing_is_written_and_the_same_replica_continues(
+    leases: FakeLeases, first: Replica, fault: str
+) -> None:
+    """A renewal whose answer is lost does not count, and no other replica wrote it."""
+    setattr(leases, fault, True)
     await keep(first, VALIDITY + RENEWAL)
     with pytest.raises(NotLeading):
         first.leadership.require()
-    leases.down = False
+    setattr(leases, fault, False)
     await keep(first, 2 * RENEWAL)
     first.leadership.require()
 
 
-async def test_renewals_whose_answers_are_lost_do_not_count_and_are_no_stranger() -> None:
-    leases = FakeLeases()
-    first = Replica(leases, "a")
-    await first.leadership.acquire()
-    leases.loses_answers = True
-    await keep(first, VALIDITY + RENEWAL)
-    assert not first.leadership.is_held
-    leases.loses_answers = False
-    await keep(first, 2 * RENEWAL)
-    assert first.leadership.is_held
-
-
-async def test_of_two_replicas_that_take_it_at_once_one_gets_it() -> None:
-    leases = FakeLeases()
+async def test_of_two_replicas_that_take_it_at_once_one_gets_it(leases: FakeLeases) -> None:
     first, second = Replica(leases, "a"), Replica(leases, "b")
     taken: list[LeaseRecord] = []
 
@@ -193,10 +186,9 @@ async def test_of_two_replicas_that_take_it_at_once_one_gets_it() -> None:
     assert not second.leadership.is_held
 
 
-async def test_a_holder_whose_lease_is_deleted_writes_nothing_until_it_has_made_it_again() -> None:
-    leases = FakeLeases()
-    first = Replica(leases, "a")
-    await first.leadership.acquire()
+async def test_a_holder_whose_lease_is_deleted_writes_nothing_until_it_has_made_it_again(
+    leases: FakeLeases, first: Replica
+) -> None:
     leases.record = None
     held: list[bool] = []
     leases.before_write = lambda: held.append(first.leadership.is_held)
@@ -206,10 +198,9 @@ async def test_a_holder_whose_lease_is_deleted_writes_nothing_until_it_has_made_
     assert [record.holder for record in leases.writes[-2:]] == ["a", "a"]
 
 
-async def test_whoever_creates_a_deleted_lease_acts_only_when_its_holder_has_stopped() -> None:
-    leases = FakeLeases()
-    first, second = Replica(leases, "a"), Replica(leases, "b")
-    await first.leadership.acquire()
+async def test_whoever_creates_a_deleted_lease_acts_only_when_its_holder_has_stopped(
+    leases: FakeLeases, first: Replica, second: Replica
+) -> None:
     leases.record = None
     assert await waited(second) >= DURATION > VALIDITY
     with pytest.raises(LeaseLost, match="held by b"):
@@ -217,10 +208,9 @@ async def test_whoever_creates_a_deleted_lease_acts_only_when_its_holder_has_sto
     assert not first.leadership.is_held
 
 
-async def test_a_contender_that_restarts_while_it_waits_begins_to_wait_again() -> None:
-    leases = FakeLeases()
-    first, contender = Replica(leases, "a"), Replica(leases, "pod_uid")
-    await first.leadership.acquire()
+@pytest.mark.usefixtures("first")
+async def test_a_contender_that_restarts_while_it_waits_begins_to_wait_again(leases: FakeLeases) -> None:
+    contender = Replica(leases, "pod_uid")
     leases.record = None
     stop_after(contender, DURATION / 2)
     with pytest.raises(Enough):
@@ -228,8 +218,7 @@ async def test_a_contender_that_restarts_while_it_waits_begins_to_wait_again() -
     assert await waited(Replica(leases, "pod_uid")) >= DURATION
 
 
-async def test_a_lease_that_is_deleted_while_a_contender_waits_is_waited_for_again() -> None:
-    leases = FakeLeases()
+async def test_a_lease_that_is_deleted_while_a_contender_waits_is_waited_for_again(leases: FakeLeases) -> None:
     contender = Replica(leases, "b")
     stop_after(contender, DURATION / 2)
     with pytest.raises(Enough):
@@ -239,11 +228,10 @@ async def test_a_lease_that_is_deleted_while_a_contender_waits_is_waited_for_aga
     assert await waited(contender) == DURATION
 
 
-async def test_a_holder_that_was_frozen_and_finds_no_lease_remembers_nothing() -> None:
+async def test_a_holder_that_was_frozen_and_finds_no_lease_remembers_nothing(
+    leases: FakeLeases, first: Replica
+) -> None:
     """Injected: another replica acted meanwhile, and then the Lease was deleted."""
-    leases = FakeLeases()
-    first = Replica(leases, "a")
-    await first.leadership.acquire()
     first.pass_time(3600)
     leases.record = None
     with pytest.raises(LeaseLost, match="deleted after it had expired"):

@@ -35,7 +35,7 @@ from fencepost.sinks.cassandra.encoding.rows import values_of
 
 COLUMNS = ("p", "o", "v")
 KINDS = [lookup_casstype(name) for name in ("Int32Type", "LongType", "UTF8Type")]
-
+PREPARING, EXECUTING = "preparing", "executing"
 
 TARGET = writer.Target(
     cassandra=CassandraEndpoint(contact_points=("c",)),
@@ -96,10 +96,12 @@ def write(batch: pa.RecordBatch, timestamp: int = 7) -> int:
     return sum(writer.write(TARGET, timestamp, iter([batch])))
 
 
-def failure(batch: pa.RecordBatch) -> DriverError:
-    """Write a batch; return what the driver learns of its failure."""
+def failure(session: Session, error: Exception, kind: type[DriverError], text: str = "a", step: str = EXECUTING) -> Any:
+    """Write a row while a step raises the error; return the failure of this kind that the driver learns of."""
+    setattr(session, step, always(error))
     with pytest.raises(DriverError) as caught:
-        write(batch)
+        write(batch([1], [text]))
+    assert isinstance(caught.value, kind)
     return caught.value
 
 
@@ -272,6 +274,7 @@ SILENT = [
     WriteTimeout("late", write_type=0),
     NoHostAvailable("no host", {}),
 ]
+FAILED = WriteFailure("failed", write_type=0, failures=1)
 UNAUTHORIZED = Unauthorized(
     "Unable to perform authorization of permissions: Unable to perform authorization of super-user"
 )
@@ -304,41 +307,33 @@ def test_what_is_tried_again_is_reported_with_the_rows(session: Session) -> None
     assert retries() == 1
 
 
-@pytest.mark.parametrize("step", ["preparing", "executing"])
+@pytest.mark.parametrize("step", [PREPARING, EXECUTING])
 @pytest.mark.parametrize("error", SILENT, ids=lambda error: type(error).__name__)
 def test_a_silent_cassandra_is_a_dependency_that_is_down(
     session: Session, time: Clock, error: Exception, step: str
 ) -> None:
-    setattr(session, step, always(error))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, DependencyDown)
+    found = failure(session, error, DependencyDown, step=step)
     assert found.reason == "SinkUnreachable"
     assert "k.t took no" in found.message
     assert TARGET.patience - 2 < time.seconds <= TARGET.patience
 
 
-@pytest.mark.parametrize("step", ["preparing", "executing"])
+@pytest.mark.parametrize("step", [PREPARING, EXECUTING])
 def test_a_refused_write_names_the_grant_once_patience_ends(session: Session, time: Clock, step: str) -> None:
-    setattr(session, step, always(UNAUTHORIZED))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, DependencyDown)
+    found = failure(session, UNAUTHORIZED, DependencyDown, step=step)
     assert found.reason == "CassandraCredentialsRejected"
     assert "GRANT MODIFY ON k.t" in found.remedy
     assert time.seconds > TARGET.patience - 2
 
 
 def test_a_statement_that_does_not_fit_the_table_is_a_bad_spec(session: Session, time: Clock) -> None:
-    session.preparing = always(InvalidRequest("Undefined column name v in table k.t"))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, BadSpec)
-    assert found.reason == "SinkInvalid"
+    error = InvalidRequest("Undefined column name v in table k.t")
+    assert failure(session, error, BadSpec, step=PREPARING).reason == "SinkInvalid"
     assert time.seconds == 0
 
 
 def test_a_row_that_cassandra_refuses_is_poison(session: Session, time: Clock) -> None:
-    session.executing = always(InvalidRequest("Key may not be empty"))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, PoisonRecord)
+    found = failure(session, InvalidRequest("Key may not be empty"), PoisonRecord)
     assert "k.t" in found.message
     assert "Key may not be empty" in found.message
     assert time.seconds == 0
@@ -381,9 +376,7 @@ def test_a_row_of_the_size_that_cassandra_refuses_suspects_a_record(
     session: Session, time: Clock, error: Exception
 ) -> None:
     """Found: nodes that do not say why they took no mutation of 16 MiB were an outage without end."""
-    session.executing = always(error)
-    found = failure(batch([1], [LARGE]))
-    assert isinstance(found, PoisonRecord)
+    found = failure(session, error, PoisonRecord, LARGE)
     assert "row of 17 MiB" in found.message
     assert "p=1, o=0" in found.message
     assert TARGET.patience - 2 < time.seconds <= TARGET.patience, "an outage that passes suspects nothing"
@@ -391,33 +384,28 @@ def test_a_row_of_the_size_that_cassandra_refuses_suspects_a_record(
 
 def test_a_row_of_megabytes_that_a_replica_fails_to_apply_suspects_a_record(session: Session) -> None:
     """Mutations have a lower limit where the commit log has smaller segments, and lists grow in a mutation."""
-    session.executing = always(WriteFailure("failed", write_type=0, failures=1))
-    assert isinstance(failure(batch([1], ["x" * 2 * 1024 * 1024])), PoisonRecord)
-    assert isinstance(failure(batch([1], ["x" * 1024])), DependencyDown)
-    session.executing = always(OperationTimedOut())
-    assert isinstance(failure(batch([1], ["x" * 2 * 1024 * 1024])), DependencyDown)
+    failure(session, FAILED, PoisonRecord, "x" * 2 * 1024 * 1024)
+    failure(session, FAILED, DependencyDown, "x" * 1024)
+    failure(session, OperationTimedOut(), DependencyDown, "x" * 2 * 1024 * 1024)
 
 
 @pytest.mark.parametrize("error", [UNAUTHORIZED, Unavailable("no replica", required_replicas=2, alive_replicas=1)])
 def test_an_outage_that_explains_itself_suspects_no_row_whatever_its_size(session: Session, error: Exception) -> None:
-    session.executing = always(error)
-    assert isinstance(failure(batch([1], [LARGE])), DependencyDown)
+    failure(session, error, DependencyDown, LARGE)
 
 
 def test_rows_that_are_large_together_are_an_outage(session: Session) -> None:
     """Requests of several rows have 64 KiB; the large row has one of its own."""
-    session.executing = always(WriteFailure("failed", write_type=0, failures=1))
-    assert isinstance(failure(batch([1] * 2_000, ["x" * 1024] * 2_000)), DependencyDown)
+    session.executing = always(FAILED)
+    with pytest.raises(DependencyDown):
+        write(batch([1] * 2_000, ["x" * 1024] * 2_000))
     session.executing = answers(OperationTimedOut())
     assert write(batch([1], [LARGE])) == 1
 
 
 def test_a_full_disk_is_an_outage_and_no_poison(session: Session, time: Clock) -> None:
     """Cassandra's guardrail says it as a wrong request, for every row."""
-    session.executing = always(refused(DISK_FULL))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, DependencyDown)
-    assert "disk usage" in found.message
+    assert "disk usage" in failure(session, refused(DISK_FULL), DependencyDown).message
     assert time.seconds > 0
 
 
@@ -426,19 +414,16 @@ def test_a_refusal_that_quotes_the_words_of_a_full_disk_is_not_an_outage(
     session: Session, time: Clock, text: str
 ) -> None:
     """Found: a column `disk_usage` made each refusal of a row an outage without end."""
-    session.executing = always(refused(text))
-    assert isinstance(failure(batch([1], ["a"])), PoisonRecord)
-    session.preparing = always(refused(text))
-    assert isinstance(failure(batch([1], ["a"])), BadSpec)
+    failure(session, refused(text), PoisonRecord)
+    failure(session, refused(text), BadSpec, step=PREPARING)
     assert time.seconds == 0
 
 
 def test_a_table_that_was_dropped_meanwhile_is_a_bad_spec_not_a_poison_record(session: Session) -> None:
     assert write(batch([1], ["a"])) == 1
-    session.preparing = session.executing = always(InvalidRequest("unconfigured table t"))
-    found = failure(batch([1], ["a"]))
-    assert isinstance(found, BadSpec)
-    assert found.reason == "SinkInvalid"
+    error = InvalidRequest("unconfigured table t")
+    session.preparing = always(error)
+    assert failure(session, error, BadSpec).reason == "SinkInvalid"
 
 
 SOURCE = ("topic", "partition", "offset", "tags")
@@ -512,9 +497,8 @@ def test_of_a_request_that_cassandra_refuses_the_row_is_named_and_the_others_are
         return SimpleNamespace(result=result)
 
     session.execute_async = refuse  # type: ignore[method-assign]
-    found = failure(batch([1, 1, 1], ["a", "bad", "c"]))
-    assert isinstance(found, PoisonRecord)
-    assert found.message.endswith("row p=1, o=1")
+    with pytest.raises(PoisonRecord, match=r"row p=1, o=1$"):
+        write(batch([1, 1, 1], ["a", "bad", "c"]))
     assert len(session.executed) == 3
 
 
