@@ -37,7 +37,7 @@ from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnauthori
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.adapters.cassandra.login import NONE_ANSWERS, Login
 from fencepost_operator.adapters.daemon_threads import in_thread, then
-from fencepost_operator.adapters.eviction import to_close
+from fencepost_operator.adapters.eviction import room
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.turns import LONGEST_WAIT, Turns, in_queue
@@ -212,18 +212,18 @@ class Sessions:
     def _dispatch(self) -> None:
         """Start as many of the connections that are wanted as the limits allow."""
         while not self._is_closed and (chosen := self._next()):
-            opening, namespace, closed = chosen
-            if closed is not None:
-                self._retire(closed)
+            opening, namespace, unneeded = chosen
+            for login in unneeded:
+                self._retire(self._lanes[login])
             self._open(opening, namespace)
 
-    def _next(self) -> tuple[_Opening, str, _Lane | None] | None:
+    def _next(self) -> tuple[_Opening, str, list[Login]] | None:
         """Return the connection to start next, the namespace that it counts for, and the session to close for it."""
         waiting = {login: opening for login, opening in self._openings.items() if opening.namespace is None}
         started = [opening for opening in self._openings.values() if opening.namespace is not None]
         if not waiting or len(started) >= self._limits.connecting:
             return None
-        charged = Counter(opening.namespace for opening in started)
+        charged = Counter(opening.namespace for opening in started if opening.namespace is not None)
         addresses = Counter(opening.login.address for opening in started)
         ranked = sorted(  # an arrival and a namespace are one of a kind, so logins are never compared
             (charged[namespace], opening.failures, opening.arrival, namespace, login)
@@ -232,29 +232,15 @@ class Sessions:
             for namespace in +opening.waiters
             if charged[namespace] < self._limits.connecting_per_namespace
         )
+        limit, share, now = self._limits.sessions, self._limits.sessions_per_namespace, self._monotonic()
         full: set[str] = set()
         for *_, namespace, login in ranked:
             if namespace not in full:
-                has_room, closed = self._room(namespace, charged)
-                if has_room:
-                    return self._openings[login], namespace, closed
+                unneeded = room(self._lanes, namespace, charged, limit=limit, share=share, now=now)
+                if unneeded is not None:
+                    return self._openings[login], namespace, unneeded
                 full.add(namespace)
         return None
-
-    def _room(self, namespace: str, connecting: Counter[str | None]) -> tuple[bool, _Lane | None]:
-        """Return whether a namespace may open a session, and the idle one that has to be closed first."""
-        held = Counter(lane.namespace for lane in self._lanes.values())
-        lanes = list(self._lanes.values())
-        if held[namespace] + connecting[namespace] >= self._limits.sessions_per_namespace:
-            lanes = [lane for lane in lanes if lane.namespace == namespace]
-        elif len(self._lanes) + connecting.total() < self._limits.sessions:
-            return True, None
-        idle = [lane for lane in lanes if not lane.users]
-        if not idle:
-            return False, None
-        most = max(held[lane.namespace] for lane in idle)
-        used_at = {lane: lane.used_at for lane in idle if held[lane.namespace] == most}
-        return True, to_close(used_at, self._monotonic())
 
     def _open(self, opening: _Opening, namespace: str) -> None:
         opening.namespace = namespace

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from fencepost_operator.adapters.eviction import to_close
+from fencepost_operator.adapters.eviction import room, to_close
 from fencepost_operator.adapters.kafka.client import Client, open_client
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.backoff import retry_delay
@@ -122,22 +122,22 @@ class KafkaPool:
         async with self._opening.turn(connection.namespace):
             if known := self._clients.get(key):
                 return known
-            room = self._room(connection.namespace)
-            if room is None:
-                room = await in_queue(
+            unneeded = self._room(connection.namespace)
+            if unneeded is None:
+                unneeded = await in_queue(
                     self._room_later(connection.namespace), "the Kafka clients", patience=LONGEST_WAIT
                 )
             client = self._clients[key] = open_client(own, connection)
             client.used_at = self._monotonic()
-            self._release(room)
+            self._release(unneeded)
             return client
 
     async def _room_later(self, namespace: str) -> list[_Key]:
         while True:
             self._change.clear()
             await self._change.wait()
-            if (room := self._room(namespace)) is not None:
-                return room
+            if (unneeded := self._room(namespace)) is not None:
+                return unneeded
 
     def _close_idle(self) -> None:
         """Close clients that were not used for long, and repeat that until none is open."""
@@ -148,22 +148,10 @@ class KafkaPool:
 
     def _room(self, namespace: str) -> list[_Key] | None:
         """Return the client to close for a new one, if any; None while there can be none."""
-        held = Counter(client.namespace for client in self._clients.values())
-        candidates = self._clients
-        if self._closing[namespace] >= self._limits.per_namespace:
+        limit, share, now = self._limits.total, self._limits.per_namespace, self._monotonic()
+        if self._closing[namespace] >= share:
             return None
-        if held[namespace] >= self._limits.per_namespace:
-            candidates = {k: c for k, c in self._clients.items() if c.namespace == namespace}
-        elif len(self._clients) < self._limits.total:
-            return []
-        idle = {k: c for k, c in candidates.items() if not c.users}
-        if not idle:
-            return None
-        most = max(held[client.namespace] for client in idle.values())
-        return [self._to_close({k: c for k, c in idle.items() if held[c.namespace] == most})]
-
-    def _to_close(self, clients: Mapping[_Key, Client]) -> _Key:
-        return to_close({key: client.used_at for key, client in clients.items()}, self._monotonic())
+        return room(self._clients, namespace, Counter(), limit=limit, share=share, now=now)
 
     def check_brokers(self, client: Client, connection: KafkaConnection) -> None:
         """Close idle clients until the brokers of all are within the limits. Raises Rejected, Busy."""
@@ -184,7 +172,7 @@ class KafkaPool:
                     f" {self._limits.brokers_total} in total",
                     remedy=_SHARE,
                 )
-            self._release([self._to_close(idle)])
+            self._release([to_close({k: c.used_at for k, c in idle.items()}, self._monotonic())])
 
     def _over_budget(self, namespace: str) -> dict[_Key, Client]:
         """Return the clients of which some have to be closed: those of the namespace, or of the one with most brokers.
