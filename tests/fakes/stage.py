@@ -55,17 +55,17 @@ class Stage:
                 ports = replace(ports, pager=self.paging.begin())
             self._operator = Reconciler(ports=ports, config=self.config)
         self.passes += 1
+        again: float | None = 1.0
         try:
             again = await self._operator.reconcile(self.key)
             if self.paging is not None:
                 await self.paging.settle()
-            return again
-        except Died:
+        except* Died:  # in a group where it died while it asked for several facts at once
             self.deaths += 1
             self._operator = None
-            return 1.0
-        except PortError:
-            return 1.0
+        except* PortError:
+            again = 1.0
+        return again
 
     async def until(self, reached: Callable[[], bool], *, seconds: float = 300.0) -> None:
         """Run the loop until something holds; fails when it does not within that time."""
