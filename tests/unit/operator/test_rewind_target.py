@@ -158,6 +158,26 @@ def test_a_partition_that_is_still_held_is_read_from_its_beginning(to: RewindTar
     assert (target.offsets, target.growth_barrier) == ({"t/0": 15_000}, GREW_AT)
 
 
+def test_a_topic_that_a_snapshot_does_not_have_keeps_its_barrier() -> None:
+    other = {"u/0": 20_000, "u/1": 5_000, "u/2": 0}
+    at = {"t/0": 10_500, "t/1": 300, "u/0": 20_500, "u/1": 5_300, "u/2": 40}
+    growths = (GREW_AT, {"u/0": 10_000, "u/1": 0}, other)
+    row = replace(
+        ROW,
+        offsets=at,
+        planned=at,
+        topic_ids={"t": "id", "u": "other"},
+        growth_barrier=GREW_AT | other,
+        growths=growths,
+    )
+    kept = Snapshot(id=uuid1(), trigger="Manual", offsets={"t/0": 4_000}, topic_ids={"t": "id"})
+    log = Watermarks(ends=at, starts=dict.fromkeys(at, 0), topic_ids={"t": "id", "u": "other"})
+    to = RewindSpec(pipeline="p", to=RewindTarget(snapshot="early"))
+    target = resolve(to, row, Known(log), RewindFacts(snapshot=Known(kept)))
+    assert isinstance(target, ResolvedTarget)
+    assert target.growth_barrier == GREW_AT | other
+
+
 def test_before_two_growths_a_partition_that_lost_its_beginning_is_refused() -> None:
     """It is discovered again, and starts at 0."""
     log = replace(LONGER, starts={"t/0": 0, "t/1": 0, "t/2": 30})

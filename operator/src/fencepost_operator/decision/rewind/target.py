@@ -145,9 +145,8 @@ def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> Resolved
     barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in topics}
     barrier |= {key: end for key, end in snapshot.growth_barrier.items() if _topic(key) in topics}
     epochs = {key: epoch for key, epoch in snapshot.leader_epochs.items() if key in back}
-    return ResolvedTarget(
-        offsets={**stay, **back}, leader_epochs=epochs, growth_barrier=_first_after(back, row, barrier)
-    )
+    offsets = {**stay, **back}
+    return ResolvedTarget(offsets=offsets, leader_epochs=epochs, growth_barrier=_first_after(offsets, row, barrier))
 
 
 def _unknown(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Unknown | None:
