@@ -34,11 +34,10 @@ async def child_process(*command: str | Path, **options: Any) -> AsyncIterator[a
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End the process and what it started; nothing to do when it has ended."""
-    if process.returncode is not None:
-        return
+    """End the process and what it started, also where it has ended before them."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_BREATH):
-            await process.communicate()  # to the end of its output, so that nothing of it stays open
+    if process.returncode is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_BREATH):
+                await process.communicate()  # to the end of its output, so that nothing of it stays open
