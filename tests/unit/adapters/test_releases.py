@@ -87,7 +87,7 @@ class Revisions(ApiServer):
         self.fetched.append(f"{namespace}/{name}")
         if resource is CONFIG_MAPS:
             return self.live
-        text = json.dumps({"manifest": f"---\n{json.dumps(APPLIED)}\n"})
+        text = json.dumps({"manifest": "".join(f"---\n{json.dumps(item)}\n" for item in (APPLIED, OF_ANOTHER_RELEASE))})
         return {"data": {"release": base64.b64encode(base64.b64encode(gzip.compress(text.encode()))).decode()}}
 
     async def delete(self, *_: Any, name: str, **__: Any) -> None:
@@ -104,6 +104,8 @@ APPLIED: dict[str, Any] = {
     },
     "data": {"spark": "a"},
 }
+OF_ANOTHER_RELEASE: dict[str, Any] = {"kind": "NetworkPolicy", "metadata": {"name": "orders-g3-net"}}
+"""An object of a kind that only the chart of another release of the operator has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,7 +177,7 @@ class HelmReleases:
         if secret is None:
             return ()
         try:
-            wanted = applied_objects(secret)
+            wanted = [item for item in applied_objects(secret) if item["kind"] in _PARTS]
         except (ValueError, KeyError, OSError) as error:
             raise Rejected(f"the Secret of Helm's revision cannot be read: {error}") from error
         lives = await asyncio.gather(
