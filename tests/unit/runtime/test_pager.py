@@ -62,6 +62,10 @@ class Scene:
     secrets: dict[str, Receivers]
     reply: Callable[[Message], Answer] = lambda _message: DELIVERED
     unreadable: bool = False
+    unanswered: asyncio.Event | None = None
+    """Until when no read of a Secret is answered."""
+    reading: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
     moment: datetime = NOW
     ahead: timedelta = timedelta()
     """Of the wall clock, after it stepped."""
@@ -86,6 +90,11 @@ class Scene:
     async def receivers(self, namespace: str) -> Receivers:
         if self.unreadable:
             raise Unreachable("no answer")
+        if self.unanswered is not None:
+            self.reading.append(namespace)
+            await self.unanswered.wait()
+            self.reading.remove(namespace)
+        self.read.append(namespace)
         return self.secrets.get(namespace, Receivers())
 
     async def send(self, messages: Sequence[Message], allowance: Allowance) -> Sequence[Answer]:
@@ -633,6 +642,52 @@ async def test_one_receiver_of_many_namespaces_takes_one_place() -> None:
         scene.secrets[""] = Receivers(receivers=(AM, receiver("duty")))
         await scene.settle(21)
     assert len(scene.messages) == 3
+
+
+async def test_a_receiver_that_is_removed_while_it_waits_for_its_turn_gets_nothing() -> None:
+    async with paging(OWN, receiver("b"), receiver("removed")) as scene:
+        scene.held = asyncio.Event()
+        await scene.pages(page())
+        scene.secrets[""] = Receivers(receivers=(OWN, receiver("b")))
+        await scene.settle(21)
+        scene.held.set()
+        await scene.settle()
+    assert sorted(scene.urls) == ["http://b", "http://own"]
+
+
+async def test_a_wall_clock_that_was_ahead_delays_neither_a_retry_nor_a_read() -> None:
+    """Found: after a failure at a time two hours ahead, nothing was sent, read or counted as late for as long."""
+    async with paging(OWN, reply=DOWN) as scene:
+        scene.ahead = timedelta(hours=2)
+        await scene.settle(301)
+        await scene.pages(page())
+        assert len(scene.messages) == 1
+        scene.ahead, scene.reply = timedelta(), lambda _m: DELIVERED
+        scene.secrets[""] = Receivers(receivers=(OWN, receiver("new")))
+        await scene.settle(60)
+        assert sorted(scene.urls) == ["http://new", "http://own", "http://own"]
+
+
+async def test_a_page_is_late_although_the_wall_clock_was_ahead_when_it_came() -> None:
+    async with paging(OWN, reply=DOWN) as scene:
+        await scene.pages()
+        scene.ahead = timedelta(hours=2)
+        await scene.pages(page())
+        scene.ahead = timedelta()
+        await scene.settle(600)
+        assert scene.pager.undelivered() == 600
+
+
+async def test_the_secrets_of_many_namespaces_are_read_a_few_at_a_time() -> None:
+    async with paging(OWN) as scene:
+        scene.unanswered = asyncio.Event()
+        scene.record([page(key=ObjectKey(f"n{number:02}", "x")) for number in range(30)])
+        await scene.settle()
+        assert len(scene.reading) == 8
+        scene.unanswered.set()
+        await scene.settle()
+    assert not scene.reading
+    assert sorted(scene.read)[-30:] == [f"n{number:02}" for number in range(30)]
 
 
 ACCOUNT = receiver("am", "shop", kind=Kind.ALERTMANAGER)

@@ -16,17 +16,18 @@ class PendingPages:
 
     pages: tuple[Page, ...] = ()
     receipts: tuple[Receipt, ...] = ()
-    _since: dict[PageId, datetime] | None = None
-    """Since when this process has had each page, None before the first ones."""
+    _since: dict[PageId, float] | None = None
+    """Since when this process has had each page, by its monotonic clock; None before the first ones."""
 
-    def record(self, pages: Sequence[Page], now: datetime) -> None:
+    def record(self, pages: Sequence[Page], now: datetime, monotonic: float) -> None:
         """Replace the pages by those of a status.
 
         A page that a silence deferred for hours waits from the end of the silence on.  One that an operator finds when
         it starts has waited since it was recorded.
         """
-        before = self._since
-        self._since = {page.id: page.recorded_at if before is None else before.get(page.id, now) for page in pages}
+        if (before := self._since) is None:
+            before = {page.id: monotonic - max(0.0, (now - page.recorded_at).total_seconds()) for page in pages}
+        self._since = {page.id: before.get(page.id, monotonic) for page in pages}
         self.receipts = tuple(receipt for receipt in self.receipts if any(map(receipt.is_missing_in, pages)))
         self.pages = tuple(_with(self.receipts, page) for page in pages)
 
@@ -40,9 +41,9 @@ class PendingPages:
         self.pages = tuple(_with([receipt], each) for each in self.pages)
         return True
 
-    def since(self, page: Page) -> datetime:
-        """Return since when a page waits."""
-        return (self._since or {}).get(page.id, page.recorded_at)
+    def since(self, page: Page) -> float:
+        """Return since when one of `pages` waits, by the monotonic clock."""
+        return (self._since or {})[page.id]
 
 
 def _with(receipts: Sequence[Receipt], page: Page) -> Page:

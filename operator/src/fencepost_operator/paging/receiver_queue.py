@@ -1,10 +1,13 @@
-"""What one receiver lacks, and when it may be sent: the order, the limits of each namespace, and retries."""
+"""What one receiver lacks, and when it may be sent: the order, the limits of each namespace, and retries.
+
+Moments are in seconds of the monotonic clock: after a step of the wall clock back, nothing would be sent for as long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from fencepost_operator.backoff import jittered, retry_delay
@@ -30,12 +33,12 @@ BUDGET_RESERVED: Final = 20
 REFUSED_WAIT: Final = 600.0
 """Seconds until a message is retried that was refused, or that only some recipients have: a user has to correct
 something first, and each retry repeats the message to the recipients that have it."""
-SLOW: Final = timedelta(seconds=5)
-"""For a process, or a second per message if that is more; a namespace's receiver that takes longer is slow."""
+SLOW: Final = 5.0
+"""Seconds for a process, or one per message if that is more; a namespace's receiver that takes longer is slow."""
 LONGEST_WAIT: Final = 120.0
 """Seconds between two attempts on a receiver that does not answer."""
-UNREACHABLE_AFTER: Final = timedelta(minutes=2)
-"""For how long a receiver must accept nothing before this is reported."""
+UNREACHABLE_AFTER: Final = 120.0
+"""Seconds for which a receiver must accept nothing before this is reported."""
 _CORRECT: Final = "Correct the key, the account or the address."
 _PARTLY: Final = (
     "takes pages, and does not confirm that all its recipients have them. "
@@ -52,7 +55,7 @@ class _Limits:
 
     rate: Bucket
     budget: Bucket
-    exceeded_at: datetime | None = None
+    exceeded_at: float | None = None
     """When a page last had to wait for them."""
 
     @property
@@ -77,13 +80,13 @@ class ReceiverQueue:
     """Whether its last answers kept others waiting."""
     _failures: int = 0
     """Attempts in a row without an answer."""
-    _failing_since: datetime | None = None
+    _failing_since: float | None = None
     """When the first of these began."""
     _refusal: str = ""
     """How the receiver refuses and what helps, '' while it does not."""
-    _paused_until: datetime | None = None
+    _paused_until: float | None = None
     """As the receiver asked for."""
-    _next_try: dict[PageId, datetime] = field(default_factory=dict)
+    _next_try: dict[PageId, float] = field(default_factory=dict)
     """When a page that was sent before is sent again, unless the receiver has it."""
     _limits: dict[str, _Limits] = field(default_factory=dict)
     """By namespace."""
@@ -93,8 +96,9 @@ class ReceiverQueue:
         """Whether its last messages failed or were slow, so that other receivers come first."""
         return self._failures > 0 or self._is_slow
 
-    def due(self, pages: Pages, now: datetime) -> list[Notice]:
+    def due(self, pages: Pages) -> list[Notice]:
         """Return what one process sends now: urgent notices first, then those that never failed, then the oldest."""
+        now = self.monotonic()
         if self._paused_until is not None and now < self._paused_until:
             return []
         selected = {name: pages[name] for name in pages if self.receiver.covers(name)}
@@ -106,7 +110,7 @@ class ReceiverQueue:
         notices = [notice for name, each in selected.items() for notice in self._affordable(name, each, now)]
         return sorted(notices, key=self._order)[:most]
 
-    def waits_since(self, page: Page, since: datetime) -> datetime | None:
+    def waits_since(self, page: Page, since: float) -> float | None:
         """Return since when a page of this moment could have been sent, None where the receiver has it.
 
         A receiver is not late with what exceeds the limits.
@@ -118,7 +122,7 @@ class ReceiverQueue:
             return since
         return max(since, limits.exceeded_at)
 
-    def trouble(self, now: datetime) -> str:
+    def trouble(self) -> str:
         """Return what a user has to correct, '' for nothing.
 
         Neither the text nor the moment depends on how an attempt failed: tenants learn nothing about the network.
@@ -126,13 +130,15 @@ class ReceiverQueue:
         where = f"The receiver in Secret {self.receiver.where},"
         if self._refusal:
             return f"{where} {self._refusal}"
-        if self._failures > 1 and self._failing_since is not None and now - self._failing_since >= UNREACHABLE_AFTER:
+        failing_for = self.monotonic() - self._failing_since if self._failing_since is not None else 0.0
+        if self._failures > 1 and failing_for >= UNREACHABLE_AFTER:
             return f"{where} takes no messages, or may not be contacted. {_CORRECT}"
         return ""
 
-    def answered(self, answers: Sequence[tuple[Notice, Answer]], *, began: datetime, now: datetime) -> None:
+    def answered(self, answers: Sequence[tuple[Notice, Answer]], *, began: float) -> None:
         """Note how the messages of one process were received."""
-        self._is_slow = not self.receiver.is_trusted and now - began > max(SLOW, timedelta(seconds=len(answers)))
+        now = self.monotonic()
+        self._is_slow = not self.receiver.is_trusted and now - began > max(SLOW, len(answers))
         outcomes = {answer.outcome for _, answer in answers}
         if Outcome.DELIVERED in outcomes:
             self._failures, self._failing_since = 0, None
@@ -154,20 +160,20 @@ class ReceiverQueue:
         current = {page.id for each in pages.values() for page in each}
         self._next_try = {page: at for page, at in self._next_try.items() if page in current}
 
-    def _is_due(self, page: Page, now: datetime) -> bool:
+    def _is_due(self, page: Page, now: float) -> bool:
         return not page.is_reported_to(self.receiver.id) and self._next_try.get(page.id, now) <= now
 
-    def _alerts(self, pages: Sequence[Page], now: datetime) -> list[Page]:
+    def _alerts(self, pages: Sequence[Page], now: float) -> list[Page]:
         """Return new alerts, then those to repeat: once one has to be, all that are halfway there."""
         fresh = sorted((page for page in pages if self._is_due(page, now)), key=_urgency)
         known = [page for page in pages if page.resolved_at is None and page.is_reported_to(self.receiver.id)]
         again = {page.id: self._next_try.get(page.id, now) for page in known}
-        if min(again.values(), default=now + REPEAT) > now:
+        if not again or min(again.values()) > now:
             return fresh
-        late = [page for page in known if again[page.id] - REPEAT / 2 <= now]
+        late = [page for page in known if again[page.id] - REPEAT.total_seconds() / 2 <= now]
         return [*fresh, *sorted(late, key=lambda page: again[page.id])]
 
-    def _affordable(self, namespace: str, pages: Sequence[Page], now: datetime) -> Iterator[Notice]:
+    def _affordable(self, namespace: str, pages: Sequence[Page], now: float) -> Iterator[Notice]:
         """Yield the notices of a namespace's pages that are within its limits, urgent ones first."""
         accepted = [page for page in pages if self.receiver.accepts(page.severity)]
         fresh = sorted((page for page in accepted if self._is_due(page, now)), key=_urgency)
@@ -210,7 +216,7 @@ class ReceiverQueue:
         if answer.outcome in {Outcome.DELIVERED, Outcome.PARTLY} and self._alarms(notice):
             limits.budget.spend()
 
-    def _note(self, notice: Notice, answer: Answer, now: datetime) -> None:
+    def _note(self, notice: Notice, answer: Answer, now: float) -> None:
         match answer.outcome:
             case Outcome.DELIVERED:
                 self._refusal, wait = "", REPEAT.total_seconds()
@@ -218,11 +224,11 @@ class ReceiverQueue:
                 wait = jittered(retry_delay(self._failures, first=2.0, longest=LONGEST_WAIT))
                 if answer.retry_after:
                     wait = max(wait, answer.retry_after)
-                    self._paused_until = now + timedelta(seconds=answer.retry_after)
+                    self._paused_until = now + answer.retry_after
             case Outcome.PARTLY | Outcome.REFUSED:
                 self._refusal = _refusal(answer)
                 wait = jittered(REFUSED_WAIT) if self.receiver.kind is not Kind.ALERTMANAGER else REPEAT.total_seconds()
-        self._next_try |= {page.id: now + timedelta(seconds=wait) for page in notice.pages}
+        self._next_try |= {page.id: now + wait for page in notice.pages}
 
 
 def _urgency(page: Page) -> tuple[bool, datetime]:

@@ -13,7 +13,6 @@ import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.api import ObjectKey, Reason
@@ -42,6 +41,8 @@ _REFRESH: Final = 20.0
 """Seconds between two reads of a Secret while pages exist."""
 _IDLE_REFRESH: Final = 300.0
 """Seconds between two reads while none exist: a mistake in a Secret is reported before the Secret is needed."""
+_MOST_READS: Final = 8
+"""Secrets of namespaces that are read at a time."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,8 @@ class _Secret:
     found: Receivers | None = None
     """None before the first answer."""
     queues: dict[str, ReceiverQueue] = field(default_factory=dict)
-    read_at: datetime | None = None
+    read_at: float | None = None
+    """By the monotonic clock."""
     is_busy: bool = False
 
 
@@ -105,7 +107,7 @@ class QueuedPager:
     """By namespace."""
     _own: _Senders = field(default_factory=_Senders)
     _others: _Senders = field(default_factory=_Senders)
-    _began_at: datetime | None = None
+    _began_at: float | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _something: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -114,7 +116,7 @@ class QueuedPager:
         own, others = self._secrets[OPERATOR], self._secret(key.namespace)
         problems = list(others.found.problems) if others.found is not None else []
         for queue in others.queues.values():
-            if trouble := queue.trouble(self.clock.now()):
+            if trouble := queue.trouble():
                 problems.append(PagingProblem(reason=Reason.PAGE_FAILED, message=trouble))
         receivers = [each.receiver for each in self._queues(key.namespace, own, others)]
         are_known = self._is_known(own) and others.found is not None
@@ -130,7 +132,7 @@ class QueuedPager:
         """Replace the pages of a pipeline; all of them are in its status."""
         self._secret(key.namespace)
         pending = self._pending.setdefault(key.namespace, {}).setdefault(key, PendingPages())
-        pending.record(pages, self.clock.now())
+        pending.record(pages, self.clock.now(), self.clock.monotonic())
         self._something.set()
 
     def forget(self, key: ObjectKey) -> None:
@@ -143,26 +145,22 @@ class QueuedPager:
 
     def oldest_unsent(self) -> float:
         """Return for how many seconds the oldest page waits that a receiver of the operator lacks, 0 for none."""
-        return max((self._age(since) for _, waits in self._waits(OPERATOR) for since in waits if since), default=0.0)
+        return max(self._ages(OPERATOR), default=0.0)
 
     def unsent_by_namespace(self) -> dict[str, float]:
         """Return the same per namespace for the receivers that it names itself, where a page waits."""
-        found = {
-            namespace: [self._age(since) for _, waits in self._waits(namespace) for since in waits if since]
-            for namespace in self._pending
-        }
-        return {namespace: max(ages) for namespace, ages in found.items() if ages}
+        return {namespace: max(ages) for namespace in self._pending if (ages := self._ages(namespace))}
 
     def undelivered(self) -> float:
         """Return for how many seconds an open page waits that no receiver of the operator has, 0 for none.
 
         This process has tried for at least as long.
         """
-        began = self._began_at or self.clock.now()
+        began = self._began_at if self._began_at is not None else self.clock.monotonic()
         lacking = [
-            min(since for since in waits if since)
+            min(since for since in waits if since is not None)
             for page, waits in self._waits(OPERATOR)
-            if page.resolved_at is None and waits and all(waits)
+            if page.resolved_at is None and waits and None not in waits
         ]
         return max((self._age(max(began, since)) for since in lacking), default=0.0)
 
@@ -173,7 +171,7 @@ class QueuedPager:
 
     async def run(self) -> None:
         """Read Secrets and send pages, until cancelled."""
-        self._began_at = self._began_at or self.clock.now()
+        self._began_at = self.clock.monotonic() if self._began_at is None else self._began_at
         try:
             while True:
                 self._something.clear()
@@ -197,7 +195,7 @@ class QueuedPager:
 
     # What waits
 
-    def _waits(self, whose: str) -> Iterator[tuple[Page, list[datetime | None]]]:
+    def _waits(self, whose: str) -> Iterator[tuple[Page, list[float | None]]]:
         """Yield each page, and since when each of these receivers that should have it waits; None for one that has it.
 
         Where the operator's own are not known, as one that waits.
@@ -214,8 +212,11 @@ class QueuedPager:
                         accepting = [queue for queue in queues if queue.receiver.accepts(page.severity)]
                         yield page, [queue.waits_since(page, since) for queue in accepting]
 
-    def _age(self, since: datetime) -> float:
-        return max(0.0, (self.clock.now() - since).total_seconds())
+    def _ages(self, whose: str) -> list[float]:
+        return [self._age(since) for _, waits in self._waits(whose) for since in waits if since is not None]
+
+    def _age(self, since: float) -> float:
+        return max(0.0, self.clock.monotonic() - since)
 
     # Secrets
 
@@ -232,12 +233,13 @@ class QueuedPager:
         return [each for secret in secrets for each in secret.queues.values() if each.receiver.covers(namespace)]
 
     def _read_secrets(self) -> None:
-        now, paging = self.clock.now(), self._pages()
+        now, paging = self.clock.monotonic(), self._pages()
+        busy = sum(secret.is_busy for secret in self._secrets.values())
         for namespace, secret in self._secrets.items():
             wait = _REFRESH if paging and (namespace == OPERATOR or namespace in paging) else _IDLE_REFRESH
-            is_fresh = secret.read_at is not None and now - secret.read_at < timedelta(seconds=wait)
-            if not secret.is_busy and not is_fresh:
-                secret.is_busy = True
+            is_fresh = secret.read_at is not None and now - secret.read_at < wait
+            if not secret.is_busy and not is_fresh and (busy < _MOST_READS or namespace == OPERATOR):
+                secret.is_busy, busy = True, busy + 1
                 self._begin(self._read(namespace, secret))
 
     async def _read(self, namespace: str, secret: _Secret) -> None:
@@ -251,7 +253,7 @@ class QueuedPager:
         else:
             self._follow(namespace, secret, found)
         finally:
-            secret.is_busy, secret.read_at = False, self.clock.now()
+            secret.is_busy, secret.read_at = False, self.clock.monotonic()
 
     def _follow(self, namespace: str, secret: _Secret, found: Receivers) -> None:
         """Follow a Secret that changed: mistakes in the operator's own are reported in its log alone."""
@@ -283,11 +285,11 @@ class QueuedPager:
 
     def _send_pages(self) -> None:
         """Begin to send what is due."""
-        pages, now = self._pages(), self.clock.now()
+        pages = self._pages()
         for namespace, secret in self._secrets.items():
             for queue in secret.queues.values():
                 due = {} if queue.is_busy else _of(namespace, pages)
-                if due and queue.due(due, now):
+                if due and queue.due(due):
                     queue.is_busy = True
                     self._begin(self._send(namespace, secret, queue))
 
@@ -299,11 +301,12 @@ class QueuedPager:
             turn = self._others.turn(namespace, is_failing=any(each.is_failing for each in secret.queues.values()))
         try:
             async with turn:
-                receiver, began, pages = queue.receiver, self.clock.now(), _of(namespace, self._pages())
+                receiver, began, pages = queue.receiver, self.clock.monotonic(), _of(namespace, self._pages())
                 queue.keep_only(pages)
-                if notices := queue.due(pages, began):
+                is_known = secret.queues.get(receiver.id) is queue
+                if is_known and (notices := queue.due(pages)):
                     self.may_write()
-                    answers = await self._sent(receiver, notices, began)
+                    answers = await self._sent(receiver, notices)
                     self._answered(queue, receiver, list(zip(notices, answers, strict=True)), began)
         except NotLeading:
             return
@@ -311,9 +314,10 @@ class QueuedPager:
             queue.is_busy = False
         self._something.set()
 
-    async def _sent(self, receiver: Receiver, notices: Sequence[Notice], now: datetime) -> list[Answer]:
+    async def _sent(self, receiver: Receiver, notices: Sequence[Notice]) -> list[Answer]:
         """Return the answer to each notice; a namespace's receiver gets none while reserved addresses are not known."""
-        parts = [messages_of(receiver, notice, pagerduty=self.config.pagerduty, now=now) for notice in notices]
+        now, pagerduty = self.clock.now(), self.config.pagerduty
+        parts = [messages_of(receiver, notice, pagerduty=pagerduty, now=now) for notice in notices]
         try:
             allowance = await self._allowance(receiver)
         except PortError as error:
@@ -326,7 +330,7 @@ class QueuedPager:
         return [_worst([next(answers) for _ in part]) for part in parts]
 
     def _answered(
-        self, queue: ReceiverQueue, receiver: Receiver, answers: list[tuple[Notice, Answer]], began: datetime
+        self, queue: ReceiverQueue, receiver: Receiver, answers: list[tuple[Notice, Answer]], began: float
     ) -> None:
         """Note the answers to some notices; `receiver` is the one that they were sent to."""
         now = self.clock.now()
@@ -339,8 +343,8 @@ class QueuedPager:
                     self.wake(page.key)
         if queue.receiver != receiver:
             return  # it was corrected meanwhile
-        queue.answered(answers, began=began, now=now)
-        if (trouble := queue.trouble(now)) != queue.logged:
+        queue.answered(answers, began=began)
+        if (trouble := queue.trouble()) != queue.logged:
             queue.logged = trouble
             if trouble and receiver.is_trusted:
                 log.error("%s", trouble, extra={"reason": Reason.PAGE_FAILED})
