@@ -139,8 +139,8 @@ class HelmReleases:
         selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
         lists = await asyncio.gather(
             *(
-                self.api.list(resource, namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
-                for resource in _PARTS.values()
+                self.api.list(_PARTS[kind], namespace=key.namespace, labels=selector, accept=METADATA_ONLY)
+                for kind in _PARTS
             )
         )
         items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
