@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,10 @@ def begin(stage: Stage, clock: SteppingClock) -> None:
     stage._operator = Reconciler(ports=replace(ports_of(stage.world, stage.gate), clock=clock), config=POLICY)
 
 
-async def running() -> tuple[Stage, SteppingClock]:
+async def running(**changes: Any) -> tuple[Stage, SteppingClock]:
     stage = Stage(World(), Gate())
     clock = SteppingClock(stage.world)
-    stage.world.apply(body())
+    stage.world.apply(body(**changes))
     begin(stage, clock)
     await stage.running()
     await stage.run(20)
@@ -130,6 +131,18 @@ async def test_a_step_of_the_clock_makes_no_node_ready_for_longer(is_back: bool,
     await stage.until(lambda: bool(stage.world.jobs))
     assert stopping.alive is is_back
     assert stage.world.jobs[0].manifest["metadata"]["annotations"][labels.GENERATION] == generation
+
+
+async def test_a_step_of_the_clock_is_no_part_of_the_stop_timeout() -> None:
+    stage, clock = await running(restart={"stopTimeout": "20s"})
+    (job,), (stopping,) = stage.world.jobs, stage.world.drivers
+    stopping.frozen = True
+    stage.world.change(KEY, batchInterval="2s")
+    await stage.until(lambda: job.deleting)
+    clock.ahead = timedelta(hours=2)
+    await stage.run(15)
+    assert stage.world.table.rows[ROW].epoch == 1
+    await stage.until(lambda: stage.world.table.rows[ROW].epoch == 2, seconds=10)
 
 
 async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> None:

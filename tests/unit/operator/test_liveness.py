@@ -93,10 +93,10 @@ CASES: dict[str, Case] = {
         UNKNOWN, run=replace(SEEN, stop_requested_at=ago(1)), job=replace(JOB, deleting=True, orphaned=True)
     ),
     # it was asked to stop
-    "stops in time": Case(ALIVE, run=replace(SEEN, stop_requested_at=ago(80)), job=replace(JOB, deleting=True)),
-    "does not stop": Case(UNKNOWN, run=replace(SEEN, stop_requested_at=ago(100)), job=replace(JOB, deleting=True)),
+    "stops in time": Case(ALIVE, run=STOPPING, measured=ago(80), job=replace(JOB, deleting=True)),
+    "does not stop": Case(UNKNOWN, run=STOPPING, measured=ago(100), job=replace(JOB, deleting=True)),
     "stops within its own grace period, longer than the new spec's": Case(
-        ALIVE, run=replace(SEEN, stop_requested_at=ago(300)), job=replace(JOB, deleting=True, termination_grace=600)
+        ALIVE, run=STOPPING, measured=ago(300), job=replace(JOB, deleting=True, termination_grace=600)
     ),
     # its pod is gone
     "gone, never seen to end": Case(UNKNOWN),

@@ -6,7 +6,7 @@ twice: the fence prevents that.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus
@@ -19,7 +19,7 @@ def liveness_of(run: RunStatus, job: Run | None, observation: Observation, *, st
     `stop_margin` is how many seconds longer than its grace period a run may take to stop.
     """
     if job is not None and job.pod is not None:
-        liveness: Liveness | None = _by_pod(run, job, job.pod, now=observation.now, stop_margin=stop_margin)
+        liveness: Liveness | None = _by_pod(run, job, job.pod, observation, stop_margin=stop_margin)
     elif job is not None and run.pod_uid is None and not job.finished and not job.deleting:
         liveness = Liveness.ALIVE
     elif run.pod_uid is None:
@@ -48,17 +48,17 @@ def may_have_a_driver(run: Run) -> bool:
     return run.pod is not None or not (run.had_pod or run.deleting)
 
 
-def _by_pod(run: RunStatus, job: Run, pod: DriverPod, *, now: datetime, stop_margin: float) -> Liveness:
+def _by_pod(run: RunStatus, job: Run, pod: DriverPod, observation: Observation, *, stop_margin: float) -> Liveness:
     if pod.exit_code is not None or pod.phase == "Succeeded":
         return Liveness.DEAD
     if pod.phase == "Failed":
         never_placed = pod.node is None and pod.started_at is None
         return Liveness.DEAD if never_placed or (pod.node_ready and not pod.force_deleted) else Liveness.UNKNOWN
-    requested = run.stop_requested_at or pod.deleting_since
+    requested = observation.stop_measured_since if run.stop_requested_at is not None else pod.deleting_since
     if requested is None:
         return Liveness.UNKNOWN if job.orphaned else Liveness.ALIVE
     node_lost = pod.deleting_since is not None and pod.node_ready is False
-    overdue = now - requested > stop_timeout(job, stop_margin)
+    overdue = observation.now - requested > stop_timeout(job, stop_margin)
     return Liveness.UNKNOWN if node_lost or overdue or job.orphaned else Liveness.ALIVE
 
 

@@ -34,9 +34,8 @@ def _give_up(context: Context, run: RunStatus, why: str, state: State) -> Outcom
     """Wait no longer than restart.stopTimeout: what is given up is fenced next, whatever its process still does."""
     spec = context.pipeline.spec
     timeout = spec.restart.stop_timeout if isinstance(spec, Spec) else None
-    if timeout is None or run.stop_requested_at is None:
-        return None
-    if context.now - run.stop_requested_at < timedelta(seconds=timeout):
+    since = context.observation.stop_measured_since
+    if timeout is None or since is None or context.now - since < timedelta(seconds=timeout):
         return None
     return reconciling(
         context,
