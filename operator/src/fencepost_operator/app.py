@@ -144,9 +144,9 @@ async def run(settings: Settings) -> None:
                 runbook_url=settings.runbook_url,
                 cluster_domain=settings.cluster_domain,
                 chart=chart,
-                resync_interval=settings.resync,
+                resync_interval=settings.resync_seconds,
                 max_concurrent_restarts=settings.max_concurrent_restarts,
-                page_not_ready_after=settings.pages_not_ready_after,
+                page_not_ready_after=settings.pages_not_ready_for,
                 page_resolve_after=settings.pages_resolve_after,
             ),
         )

@@ -86,7 +86,7 @@ class Pages:
             troubles=self._troubles,
             is_leading=self.is_leading,
             beaten=self._counted.beat,
-            interval=settings.heartbeat_interval,
+            interval=settings.heartbeat_interval_seconds,
         )
 
     def _troubles(self) -> Troubles:

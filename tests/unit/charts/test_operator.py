@@ -123,7 +123,7 @@ def test_its_environment_is_what_its_settings_read() -> None:
     assert settings.scope == "production"
     assert settings.watch_namespaces == ("flights", "weather")
     assert settings.cluster_domain == "k8s.example"
-    assert settings.resync == 30
+    assert settings.resync_seconds == 30
 
 
 def test_the_charts_defaults_are_the_settings_own() -> None:
@@ -235,7 +235,7 @@ def test_the_alert_on_passes_is_later_than_the_slowest_healthy_pass_and_sooner_t
 def test_the_chart_and_the_settings_have_one_bound_of_the_resync() -> None:
     schema = json.loads((CHARTS / "fencepost" / "values.schema.json").read_text())
     assert schema["properties"]["resyncSeconds"]["maximum"] == SLOWEST_RESYNC
-    assert Settings.from_environment({"FENCEPOST_RESYNC_SECONDS": "60"}).resync == SLOWEST_RESYNC
+    assert Settings.from_environment({"FENCEPOST_RESYNC_SECONDS": "60"}).resync_seconds == SLOWEST_RESYNC
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_read() -> None:

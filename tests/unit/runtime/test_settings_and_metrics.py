@@ -58,7 +58,7 @@ def test_everything_can_be_set() -> None:
         scope="production",
         watch_namespaces=("b", "a"),
         cluster_domain="example.internal",
-        resync=2.5,
+        resync_seconds=2.5,
         log_level=logging.DEBUG,
         chart=Path("/chart"),
         helm=Path("/helm"),
@@ -83,6 +83,8 @@ def test_everything_can_be_set() -> None:
         ("HELM", "helm", "absolute path"),
         ("METRICS_PORT", "70000", "1 to 65535"),
         ("METRICS_PORT", "-1", "1 to 65535"),
+        ("RUNBOOK_URL", "docs", "address of docs/runbooks"),
+        ("PAGERDUTY_URL", "events", "Events API v2"),
     ],
 )
 def test_a_bad_value_names_its_variable_and_what_to_set(name: str, value: str, remedy: str) -> None:
