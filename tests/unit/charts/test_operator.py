@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
-from fencepost_operator.settings import SLOWEST_RESYNC, Settings
+from fencepost_operator.settings import PREFIX, SLOWEST_RESYNC, Settings
 from fencepost_operator.uninstall import refusal
 from generators import metrics
 from present import present
@@ -124,6 +124,8 @@ def test_its_environment_is_what_its_settings_read() -> None:
     assert settings.watch_namespaces == ("flights", "weather")
     assert settings.cluster_domain == "k8s.example"
     assert settings.resync_seconds == 30
+    read = {f"{PREFIX}{field.name.upper()}" for field in fields(Settings)}
+    assert {name for name in environment(FULL) if name.startswith(PREFIX)} <= read
 
 
 def test_the_charts_defaults_are_the_settings_own() -> None:
