@@ -1,0 +1,81 @@
+"""The bytes of files: immutable chunks of CHUNK bytes, the last one shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import BinaryIO, Final, Protocol
+from uuid import UUID
+
+from fencepost.state.errors import CheckpointDamaged, CheckpointFull
+
+CHUNK: Final = 512 * 1024
+"""Bytes."""
+WINDOW: Final = 8
+"""Chunks that one file reads or writes at the same time; they are also what it holds in memory."""
+
+
+class ChunkStore(Protocol):
+    """The chunks of one pipeline. Any method may raise FenceError; a write or deletion may be repeated then."""
+
+    def write(self, file: UUID, parts: Mapping[int, bytes]) -> None:
+        """Store these parts of a file; they are durable when this returns."""
+        ...
+
+    def read(self, file: UUID, parts: range) -> Sequence[bytes]:
+        """Return these parts, in their order. Raises CheckpointDamaged where one is missing."""
+        ...
+
+    def delete(self, files: Collection[UUID]) -> None:
+        """Delete all parts of these files. A write that was sent before stays without effect, whenever it arrives."""
+        ...
+
+
+def write_file(store: ChunkStore, file: UUID, content: BinaryIO, *, limit: int) -> int:
+    """Store what `content` has, and return its length in bytes: all of it is durable then.
+
+    Raises CheckpointFull for more than `limit` bytes, FenceError.
+    """
+    length, part = 0, 0
+    while window := _window(content):
+        length += sum(map(len, window))
+        if length > limit:
+            raise CheckpointFull(f"a file of the checkpoint has more than {limit} bytes")
+        store.write(file, dict(enumerate(window, start=part)))
+        part += len(window)
+    return length
+
+
+def read_file(
+    store: ChunkStore, file: UUID, length: int, *, start: int = 0, stop: int | None = None
+) -> Iterator[bytes]:
+    """Yield the bytes [start, stop) of a file of this length; no `stop` is its end.
+
+    Raises CheckpointDamaged where a chunk is missing or not as long as the file's length says, FenceError.
+    """
+    stop = length if stop is None else min(stop, length)
+    if start >= stop:
+        return
+    last = (stop - 1) // CHUNK
+    for first in range(start // CHUNK, last + 1, WINDOW):
+        parts = range(first, min(first + WINDOW, last + 1))
+        for part, content in zip(parts, store.read(file, parts), strict=True):
+            if len(content) != min(CHUNK, length - part * CHUNK):
+                raise CheckpointDamaged(f"part {part} of file {file} has {len(content)} bytes: it was not written so")
+            yield content[max(start - part * CHUNK, 0) : stop - part * CHUNK]
+
+
+def _window(content: BinaryIO) -> list[bytes]:
+    """Return the next chunks, at most WINDOW; a socket may return fewer bytes than it is asked for."""
+    window: list[bytes] = []
+    while len(window) < WINDOW and (chunk := _chunk(content)):
+        window.append(chunk)
+        if len(chunk) < CHUNK:
+            break
+    return window
+
+
+def _chunk(content: BinaryIO) -> bytes:
+    found = content.read(CHUNK)
+    while found and len(found) < CHUNK and (more := content.read(CHUNK - len(found))):
+        found += more
+    return found

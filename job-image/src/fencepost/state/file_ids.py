@@ -1,0 +1,73 @@
+"""Ids of files, and the index of all files of a pipeline: a record for each RANGE ids, before the first one is used.
+
+A file whose upload is cut is in no tree.  Without the index only a scan of the whole table would find its chunks; a
+record per file would cost each batch a write, and later a deletion, per file.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import UUID
+
+RANGE: Final = 1024
+"""Ids of one range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """The ids from `first`, which the server of `epoch` uses; `left` are the numbers that are not collected yet."""
+
+    first: UUID
+    epoch: int
+    left: frozenset[int] | None = None
+    """None: all of them."""
+
+    @property
+    def ids(self) -> dict[UUID, int]:
+        """The number of each id that is not collected."""
+        numbers = range(RANGE) if self.left is None else sorted(self.left)
+        return {UUID(int=self.first.int + number): number for number in numbers}
+
+
+class FileIndex(Protocol):
+    """The ranges of one pipeline. Every method may raise FenceError, and may then be repeated."""
+
+    def add(self, found: FileRange) -> None:
+        """Store a range; it is durable when this returns."""
+        ...
+
+    def ranges(self) -> Sequence[FileRange]:
+        """Return all ranges, in any order."""
+        ...
+
+    def leave(self, found: FileRange) -> None:
+        """Store what is left of a range; without anything left it is deleted."""
+        ...
+
+
+class FileIds:
+    """New ids for the server of one epoch. One thread at a time.
+
+    The first id of a range is random in 118 bits: two processes never use the same one, whatever they know of epochs.
+    """
+
+    def __init__(self, index: FileIndex, epoch: int, *, random: Callable[[], UUID] = uuid.uuid4) -> None:
+        self._index = index
+        self._epoch = epoch
+        self._random = random
+        self._next: UUID | None = None
+
+    def next(self) -> UUID:
+        """Return an id that no file has or had. Raises FenceError when a new range cannot be stored."""
+        following = self._next or self._new_range()
+        after = following.int + 1
+        self._next = UUID(int=after) if after % RANGE else None
+        return following
+
+    def _new_range(self) -> UUID:
+        first = UUID(int=self._random().int // RANGE * RANGE)
+        self._index.add(FileRange(first=first, epoch=self._epoch))
+        return first

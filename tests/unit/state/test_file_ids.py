@@ -1,0 +1,47 @@
+"""Ids of files: each is in a range that was stored before the id was used."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from fencepost.fence import FenceUnavailable
+from fencepost.state.file_ids import RANGE, FileIds, FileRange
+from fencepost.state.memory import MemoryFileIndex
+
+
+def random_ids(seed: int) -> Callable[[], UUID]:
+    generator = random.Random(seed)
+    return lambda: UUID(int=generator.getrandbits(128))
+
+
+def test_each_id_is_new_and_in_a_stored_range() -> None:
+    index = MemoryFileIndex()
+    ids, others = FileIds(index, 3, random=random_ids(1)), FileIds(index, 3, random=random_ids(2))
+    given = [each.next() for _ in range(RANGE + 5) for each in (ids, others)]
+    assert len(set(given)) == len(given)
+    assert set(given) <= {id for found in index.ranges() for id in found.ids}  # noqa: A001
+    assert [found.epoch for found in index.ranges()] == [3] * 4
+
+
+def test_no_id_is_given_out_before_its_range_is_stored() -> None:
+    index = MemoryFileIndex()
+    ids = FileIds(index, 3)
+
+    def fail(_call: str) -> None:
+        raise FenceUnavailable("no answer")
+
+    index.after = fail
+    with pytest.raises(FenceUnavailable):
+        ids.next()
+    index.after = lambda _call: None
+    file = ids.next()
+    assert any(file in found.ids for found in index.ranges())
+
+
+def test_what_is_left_of_a_range_keeps_its_numbers() -> None:
+    found = FileRange(first=UUID(int=RANGE), epoch=1, left=frozenset({5, 7}))
+    assert found.ids == {UUID(int=RANGE + 5): 5, UUID(int=RANGE + 7): 7}
