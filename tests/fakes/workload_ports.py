@@ -21,7 +21,7 @@ from fakes.world import (
 from fencepost.contract.purge_request import PurgeReport
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels, names
+from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Rejected
 from fencepost_operator.observation import (
     NODE_LOST,
@@ -31,7 +31,6 @@ from fencepost_operator.observation import (
     NodeState,
     PodIssue,
     PurgeJob,
-    Release,
     ReleaseState,
     Run,
     RunList,
@@ -80,14 +79,12 @@ class FakeReleases:
     world: World
     gate: Gate
 
-    async def release(self, key: ObjectKey) -> Release | None:
+    async def release(self, key: ObjectKey) -> ReleaseState | None:
         return await self.gate.read("release", lambda: self._release(key))
 
-    def _release(self, key: ObjectKey) -> Release | None:
+    def _release(self, key: ObjectKey) -> ReleaseState | None:
         found = self.world.releases.get(key)
-        if found is None:
-            return None
-        return Release(name=names.release_name(key), revision=found.revision, state=ReleaseState(found.state))
+        return ReleaseState(found.state) if found else None
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         found = [key for key in self.world.releases if not namespaces or key.namespace in namespaces]

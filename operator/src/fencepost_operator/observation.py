@@ -73,21 +73,12 @@ DRIVER_ONLY: Final = Unknown(
 
 
 class ReleaseState(StrEnum):
-    """State of a Helm release, from the label of its newest revision."""
+    """State of a pipeline's Helm release, from the label of its newest revision."""
 
     DEPLOYED = "deployed"
     PENDING = "pending"
     FAILED = "failed"
     UNINSTALLING = "uninstalling"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """The pipeline's Helm release. `revision` counts from 1."""
-
-    name: str
-    revision: int
-    state: ReleaseState
 
 
 NODE_LOST: Final = "NodeLost"
@@ -426,7 +417,7 @@ class Observation:
 
     now: datetime
     references: Fact[References]
-    release: Fact[Release | None]
+    release: Fact[ReleaseState | None]
     cluster: Fact[SparkCluster | None]
     runs: Fact[tuple[Run, ...]]
     """All driver Jobs of the pipeline that the operator made, and pods that outlive theirs, oldest epoch first."""

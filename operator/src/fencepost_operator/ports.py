@@ -35,7 +35,7 @@ from fencepost_operator.observation import (
     NodeState,
     PurgeJob,
     References,
-    Release,
+    ReleaseState,
     RunList,
     SparkCluster,
     TopicSettings,
@@ -161,8 +161,8 @@ class Purges(Protocol):
 class Releases(Protocol):
     """Spark clusters as Helm releases, and the objects of these."""
 
-    async def release(self, key: ObjectKey) -> Release | None:
-        """Return the newest revision of the pipeline's release, or None."""
+    async def release(self, key: ObjectKey) -> ReleaseState | None:
+        """Return the state of the pipeline's release, or None without one."""
         ...
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:

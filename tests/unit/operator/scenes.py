@@ -38,7 +38,6 @@ from fencepost_operator.observation import (
     Observation,
     PodIssue,
     References,
-    Release,
     ReleaseState,
     Run,
     SparkCluster,
@@ -141,7 +140,7 @@ WELL = Scene(
     Observation(
         now=NOW,
         references=Known(References(hashes={})),
-        release=Known(Release(name="orders", revision=1, state=ReleaseState.DEPLOYED)),
+        release=Known(ReleaseState.DEPLOYED),
         cluster=Known(CLUSTER),
         runs=Known((JOB,)),
         fence=Known(ROW),

@@ -13,7 +13,7 @@ from fencepost_operator.api import Reason, Spec
 from fencepost_operator.api.spec import JobSpec
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
-from fencepost_operator.observation import References, Release, ReleaseState
+from fencepost_operator.observation import References, ReleaseState
 from unit.operator.scenes import POLICY, RECORDED, ROW, RUN, WELL, Scene
 
 CHART = "60e6ba1d926a"
@@ -75,7 +75,7 @@ def test_after_another_chart_the_next_cluster_is_a_generation_of_its_own() -> No
     """Never in place: that would restart the workers under whatever still runs there."""
     over = streaming().said(run=None).seen(
         runs=(), fence=replace(ROW, driver=None),
-        release=Release(name="orders", revision=1, state=ReleaseState.DEPLOYED),
+        release=ReleaseState.DEPLOYED,
     )  # fmt: skip
     decision = decide(over.pipeline, over.observation, replace(POLICY, chart="another"))
     assert isinstance(decision.action, InstallCluster)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost_operator.actions import InstallCluster, StopRun
-from fencepost_operator.observation import Release, ReleaseState
+from fencepost_operator.observation import ReleaseState
 from present import present
 from unit.operator.scenes import CLUSTER, NOW, WELL, Scene
 
@@ -23,7 +23,7 @@ NEW_CONFIG: dict[str, Any] = {"job": {"image": "registry.example/job:2", "entryp
 NEW_RUN: dict[str, Any] = {"batchInterval": "1s"}
 DAMAGED: dict[str, dict[str, Any]] = {
     "no release": {"release": None},
-    "failed release": {"release": Release(name="orders", revision=1, state=ReleaseState.FAILED)},
+    "failed release": {"release": ReleaseState.FAILED},
     "no cluster": {"cluster": None},
     "too few pods": {"cluster": replace(CLUSTER, workers=0)},
 }

@@ -22,7 +22,7 @@ from fencepost_operator.actions import (
 from fencepost_operator.api import CommittedStatus, EventType, Reason, RunStatus, State
 from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.run.diagnosis import diagnose_end
-from fencepost_operator.observation import NodeState, References, Release, ReleaseState, Watermarks
+from fencepost_operator.observation import NodeState, References, ReleaseState, Watermarks
 from present import present
 from unit.operator.scenes import (
     BURIED,
@@ -400,7 +400,7 @@ CASES: dict[str, tuple[Scene, str, type | None, State]] = {
         None, State.DELETING,
     ),
     "deleted, run over": (
-        OVER.seen(release=Release(name="orders", revision=1, state=ReleaseState.FAILED)), "Deleting", UninstallCluster,
+        OVER.seen(release=ReleaseState.FAILED), "Deleting", UninstallCluster,
         State.DELETING,
     ),
     "deleted, all gone": (OVER.seen(fence=SILENT), "Released", RemoveFinalizer, State.DELETING),

@@ -51,7 +51,6 @@ from fencepost_operator.observation import (
     Observation,
     PodIssue,
     References,
-    Release,
     ReleaseState,
     Run,
     SparkCluster,
@@ -263,7 +262,7 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
     epoch = dice.any(0, 1, 2, 3)
     in_row = dice.often(epoch, epoch + 1, max(0, epoch - 1))
     with_jobs = [at for at in (1, 2, 3) if (dice.often(True, False) if at == epoch else dice.seldom(False, True))]
-    release = Release(name="orders", revision=1, state=dice.seldom(ReleaseState.DEPLOYED, *ReleaseState))
+    release = dice.seldom(ReleaseState.DEPLOYED, *ReleaseState)
     observation = Observation(
         now=NOW,
         references=dice.fact(References(hashes={})),

@@ -32,7 +32,7 @@ from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.run.liveness import liveness_of
 from fencepost_operator.decision.specs.rollback import with_rollback
 from fencepost_operator.decision.specs.stability import with_commits
-from fencepost_operator.desired import labels
+from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
 MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
@@ -347,7 +347,7 @@ def _cluster(recorded: ClusterStatus | None, pipeline: Pipeline, observation: Ob
     if recorded is None and seen is not None and isinstance(release, Known) and release.value is not None:
         name = pipeline.key.name
         recorded = ClusterStatus(
-            release=release.value.name,
+            release=names.release_name(pipeline.key),
             generation=seen.generation,
             config_hash=seen.config_hash,
             requested_at=observation.now,

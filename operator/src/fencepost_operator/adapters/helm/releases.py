@@ -31,7 +31,7 @@ from fencepost_operator.adapters.kubernetes.spark_clusters import generation_of,
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
-from fencepost_operator.observation import ClusterObject, ClusterObjects, Release, ReleaseState, SparkCluster
+from fencepost_operator.observation import ClusterObject, ClusterObjects, ReleaseState, SparkCluster
 from fencepost_operator.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -78,13 +78,10 @@ class HelmReleases:
     _accepted: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
     """Damage that was there right after Helm had applied the objects."""
 
-    async def release(self, key: ObjectKey) -> Release | None:
-        """Return the newest revision of the pipeline's release, or None."""
+    async def release(self, key: ObjectKey) -> ReleaseState | None:
+        """Return the state of the pipeline's release, or None without one."""
         revisions = await self._revisions(key)
-        if not revisions:
-            return None
-        newest = revisions[-1]
-        return Release(name=names.release_name(key), revision=_revision(newest), state=_state(newest))
+        return _state(revisions[-1]) if revisions else None
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
         """Return the pipelines, of these namespaces or of all, that have a release, whether or not they exist."""

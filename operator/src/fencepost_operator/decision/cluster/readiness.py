@@ -39,7 +39,7 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
     newest = max(before, seen.value.generation if seen.value else 0)
     generation, name = newest + 1, context.pipeline.key.name
     return ClusterStatus(
-        release=_release_name(context),
+        release=names.release_name(context.pipeline.key),
         generation=generation,
         config_hash=config,
         requested_at=context.now,
@@ -47,13 +47,6 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
         selector=labels.worker_selector(name, generation),
         avoided_nodes=nodes_to_avoid(context),
     )
-
-
-def _release_name(context: RunContext) -> str:
-    """Return the name under which the release is installed, or will be."""
-    release = context.observation.release
-    installed = release.value if isinstance(release, Known) else None
-    return installed.name if installed is not None else names.release_name(context.pipeline.key)
 
 
 def _needs_new_generation(context: RunContext, recorded: ClusterStatus) -> bool:
@@ -162,10 +155,8 @@ def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
     recorded, observation = context.status.cluster, context.observation
     if recorded is None or (recorded.generation, recorded.workers) != (target.generation, target.workers):
         return False
-    if isinstance(observation.release, Known):
-        release = observation.release.value
-        if release is None or release.state is not ReleaseState.DEPLOYED:
-            return False
+    if isinstance(observation.release, Known) and observation.release.value is not ReleaseState.DEPLOYED:
+        return False
     if not isinstance(observation.cluster, Known):
         return True
     seen = observation.cluster.value
