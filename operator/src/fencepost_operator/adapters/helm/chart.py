@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 import yaml
@@ -31,7 +32,6 @@ from fencepost_operator.api.spec import (
     WorkerSpec,
 )
 from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.errors import Rejected
 
 _DIGITS: Final = 12
 _LABELS_OF_THE_RELEASE: Final = frozenset({"helm.sh/chart", "app.kubernetes.io/managed-by"})
@@ -46,29 +46,19 @@ async def chart_digest(helm: Helm) -> str:
 
 def _content(rendered: str) -> list[Any]:
     """Return the objects by kind and name, without what differs from one rendering to the next."""
-    try:
-        found = [item for item in yaml.safe_load_all(rendered) if isinstance(item, dict)]
-        return sorted((_plain(item) for item in found), key=lambda item: (item["kind"], item["metadata"]["name"]))
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise Rejected(
-            f"the chart of the Spark cluster renders no manifests: {error}",
-            remedy="use the chart in the operator's image: unset FENCEPOST_CHART",
-        ) from error
-
-
-def _plain(item: dict[str, Any]) -> dict[str, Any]:
-    metadata = dict(item["metadata"])
-    labels = metadata.get("labels") or {}
-    metadata["labels"] = {name: text for name, text in labels.items() if name not in _LABELS_OF_THE_RELEASE}
-    kept = {**item, "metadata": metadata}
-    if item["kind"] == "Secret":
-        kept["data"] = sorted(item.get("data") or {})  # its content is random
-    return kept
+    found = sorted(
+        filter(None, yaml.safe_load_all(rendered)), key=lambda item: (item["kind"], item["metadata"]["name"])
+    )
+    for item in found:
+        labels = item["metadata"].get("labels") or {}
+        item["metadata"]["labels"] = {name: labels[name] for name in labels if name not in _LABELS_OF_THE_RELEASE}
+        if item["kind"] == "Secret":
+            item["data"] = sorted(item["data"])  # its content is random
+    return found
 
 
 def _values(spec: Spec) -> dict[str, Any]:
-    key = ObjectKey("sample", "sample")
-    pipeline = Pipeline(key=key, uid="sample", resource_version="", generation=1, spec=spec)
+    pipeline = Pipeline(key=ObjectKey("sample", "sample"), uid="sample", resource_version="", generation=1, spec=spec)
     values = cluster_values(
         pipeline=pipeline,
         spec=spec,
@@ -77,7 +67,7 @@ def _values(spec: Spec) -> dict[str, Any]:
         cluster_domain="cluster.local",
         config_hash="sample",
     )
-    return {**values, "namespace": key.namespace}
+    return {**values, "namespace": "sample"}
 
 
 def _least() -> Spec:
@@ -95,29 +85,24 @@ def _most() -> Spec:
 
     A field that is added to the spec is not added here: its default must replace no cluster.
     """
-    plain = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
-    return Spec(
-        job=JobSpec(
-            image="sample",
-            entrypoint="sample:sample",
-            image_pull_policy="Always",
-            image_pull_secrets=(ObjectReference(name="sample"),),
-            code_from=CodeFromSpec(config_map_name="sample"),
-            env=({"name": "SAMPLE", "value": "sample"},),
-            env_from=({"secretRef": {"name": "sample"}},),
-        ),
-        source=SourceSpec(kafka=KafkaSpec(bootstrap_servers="sample", topics=("sample",))),
-        sinks=(SinkSpec(name="sample"),),
-        checkpoint=CheckpointSpec(cassandra=CassandraSpec(contact_points=("sample",))),
-        cluster=ClusterSpec(
-            workers=2,
-            worker=WorkerSpec(cores=2, memory=SMALLEST_WORKER, resources=plain),
-            master=MasterSpec(resources=plain, storage=StorageSpec(size="1Gi", storage_class_name="sample")),
-            image="other",
-            spark_conf={"spark.sample": "sample"},
-            node_selector={"sample": "sample"},
-            tolerations=({"key": "sample", "operator": "Exists"},),
-            affinity={"nodeAffinity": {}},
-            priority_class_name="sample",
-        ),
+    least, plain = _least(), {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    job = replace(
+        least.job,
+        image_pull_policy="Always",
+        image_pull_secrets=(ObjectReference(name="sample"),),
+        code_from=CodeFromSpec(config_map_name="sample"),
+        env=({"name": "SAMPLE", "value": "sample"},),
+        env_from=({"secretRef": {"name": "sample"}},),
     )
+    cluster = ClusterSpec(
+        workers=2,
+        worker=WorkerSpec(cores=2, memory=SMALLEST_WORKER, resources=plain),
+        master=MasterSpec(resources=plain, storage=StorageSpec(size="1Gi", storage_class_name="sample")),
+        image="other",
+        spark_conf={"spark.sample": "sample"},
+        node_selector={"sample": "sample"},
+        tolerations=({"key": "sample", "operator": "Exists"},),
+        affinity={"nodeAffinity": {}},
+        priority_class_name="sample",
+    )
+    return replace(least, job=job, cluster=cluster)
