@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +26,12 @@ def chart(tmp_path: Path) -> Path:
     return shutil.copytree(CHART, tmp_path / "spark-cluster")
 
 
+def helm(chart: Path) -> Helm:
+    return Helm(binary=Home.of_user().bin / "helm", chart=chart, home=chart.parent / "home")
+
+
 async def digest(chart: Path) -> str:
-    return await chart_digest(Helm(binary=Home.of_user().bin / "helm", chart=chart, home=chart.parent / "home"))
+    return await chart_digest(helm(chart))
 
 
 def edited(path: Path, change: Callable[[str], str]) -> None:
@@ -78,9 +84,61 @@ async def test_what_is_rendered_counts(chart: Path, file: str, old: str, new: st
     assert await digest(chart) != before
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered(Helm):
+    """A Helm that accepts whatever a chart renders."""
+
+    text: str
+
+    async def template(self, values: Mapping[str, Any]) -> str:  # noqa: ARG002
+        return self.text
+
+
+async def refused(helm: Helm) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        await chart_digest(helm)
+    assert caught.value.remedy
+    return caught.value
+
+
 async def test_a_chart_that_cannot_be_rendered_is_refused(chart: Path) -> None:
     (chart / "templates" / "broken.yaml").write_text("{{ .Values.")
-    with pytest.raises(Rejected):
-        await digest(chart)
-    with pytest.raises(Rejected):
-        await digest(chart / "absent")
+    await refused(helm(chart))
+    await refused(helm(chart / "absent"))
+    absent = await refused(replace(helm(chart), binary=Path("/absent")))
+    assert absent.remedy == "set FENCEPOST_HELM to the helm binary"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nmetadata: {name: x}",
+        "kind: Secret\nmetadata: {name: x}",
+        "apiVersion: v1\nkind: Secret",
+        "apiVersion: v1\nkind: Secret\nmetadata: {labels: {}}",
+        "apiVersion: v1\nkind: Secret\nmetadata: x",
+        "apiVersion: v1\nkind: {a: b}\nmetadata: {name: x}",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: [x]}",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: x, labels: [app]}",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: x, labels: app}",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\ndata: 1",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {at: 2026-01-01}",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {1: x, a: x}",
+        "- kind: Secret",
+        "text",
+        "1",
+        "kind: 'open",
+    ],
+)
+async def test_a_chart_that_renders_another_thing_than_objects_is_refused(chart: Path, text: str) -> None:
+    (chart / "templates" / "other.yaml").write_text(text)
+    await refused(helm(chart))
+    await refused(Rendered(binary=Path("helm"), chart=chart, text=text))
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "---\n# a comment\n---\n", "null"])
+async def test_a_chart_that_renders_nothing_is_refused(chart: Path, text: str) -> None:
+    for template in (chart / "templates").glob("*.yaml"):
+        template.write_text(text)
+    await refused(helm(chart))
+    await refused(Rendered(binary=Path("helm"), chart=chart, text=text))

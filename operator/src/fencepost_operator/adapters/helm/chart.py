@@ -12,9 +12,8 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-import yaml
-
 from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.post_renderer import UnexpectedManifestError, objects_of
 from fencepost_operator.api import ObjectKey, Pipeline, Spec
 from fencepost_operator.api.spec import (
     SMALLEST_WORKER,
@@ -32,6 +31,7 @@ from fencepost_operator.api.spec import (
     WorkerSpec,
 )
 from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.errors import Rejected
 
 _DIGITS: Final = 12
 _LABELS_OF_THE_RELEASE: Final = frozenset({"helm.sh/chart", "app.kubernetes.io/managed-by"})
@@ -39,21 +39,30 @@ _LABELS_OF_THE_RELEASE: Final = frozenset({"helm.sh/chart", "app.kubernetes.io/m
 
 
 async def chart_digest(helm: Helm) -> str:
-    """Return 12 hexadecimal digits, equal for charts that render equal objects. Raises Unreachable, Rejected."""
-    rendered = [_content(await helm.template(_values(spec))) for spec in (_least(), _most())]
+    """Return 12 hexadecimal digits, equal for charts that render equal objects.
+
+    Raises Unreachable, and Rejected for a chart that does not render Kubernetes objects.
+    """
+    try:
+        rendered = [_content(await helm.template(_values(spec))) for spec in (_least(), _most())]
+    except (Rejected, UnexpectedManifestError) as error:
+        remedy = getattr(error, "remedy", "") or "use the chart in the operator's image: unset FENCEPOST_CHART"
+        raise Rejected(f"the chart of the Spark cluster cannot be used: {error}", remedy=remedy) from error
     return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def _content(rendered: str) -> list[Any]:
     """Return the objects by kind and name, without what differs from one rendering to the next."""
-    found = sorted(
-        filter(None, yaml.safe_load_all(rendered)), key=lambda item: (item["kind"], item["metadata"]["name"])
-    )
+    found = sorted(objects_of(rendered), key=lambda item: (item["kind"], item["metadata"]["name"]))
+    if not found:
+        raise UnexpectedManifestError("it renders no objects")
     for item in found:
-        labels = item["metadata"].get("labels") or {}
+        labels, data = item["metadata"].get("labels") or {}, item.get("data") or {}
+        if not isinstance(labels, dict) or not isinstance(data, dict):
+            raise UnexpectedManifestError(f"the labels or the data of a {item['kind']} are not a mapping")
         item["metadata"]["labels"] = {name: labels[name] for name in labels if name not in _LABELS_OF_THE_RELEASE}
         if item["kind"] == "Secret":
-            item["data"] = sorted(item["data"])  # its content is random
+            item["data"] = sorted(data)  # its content is random
     return found
 
 

@@ -62,7 +62,7 @@ def annotations_digest(annotations: Mapping[str, str]) -> str:
 
 def checked(manifest: str, expected: Expected) -> str:
     """Return the manifest's objects as JSON documents. Raises UnexpectedManifestError."""
-    found = list(_objects(manifest))
+    found = list(objects_of(manifest))
     objects = {_identity(item): item for item in found}
     if len(objects) != len(found):
         raise UnexpectedManifestError("an object is there twice")
@@ -81,7 +81,7 @@ _Identity: TypeAlias = tuple[str, str, str]
 
 
 def _identity(item: Mapping[str, Any]) -> _Identity:
-    return str(item.get("apiVersion")), str(item.get("kind")), str(item["metadata"].get("name"))
+    return item["apiVersion"], item["kind"], item["metadata"]["name"]
 
 
 # What may be applied.  A field that is not listed is refused, because its effect is not known.
@@ -203,19 +203,24 @@ _AMBIGUOUS: Final = re.compile(
 )
 
 
-def _objects(manifest: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a subset of YAML: no anchors, aliases, tags, merge keys or repeated keys."""
+def objects_of(manifest: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects, each with an apiVersion, a kind and a name. Raises UnexpectedManifestError.
+
+    They are of a subset of YAML: no anchors, aliases, tags, merge keys or repeated keys.
+    """
     try:
         events = yaml.parse(manifest, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         items = [_value(next(events), events) for event in events if isinstance(event, yaml.DocumentStartEvent)]
     except yaml.YAMLError as error:
         raise UnexpectedManifestError(f"the manifest is not YAML: {error}") from error
     for item in items:
-        if item is None:
-            continue  # a template that renders to nothing
-        if not isinstance(item, dict) or not isinstance(item.get("metadata"), dict):
-            raise UnexpectedManifestError("a document is not a Kubernetes object")
-        yield item
+        match item:
+            case None:  # a template that renders to nothing
+                continue
+            case {"apiVersion": str(), "kind": str(), "metadata": {"name": str()}}:
+                yield item
+            case _:
+                raise UnexpectedManifestError("a document is not a Kubernetes object")
 
 
 def _value(event: Any, events: Iterator[Any]) -> Any:  # noqa: ANN401 - PyYAML is untyped, and JSON is any
