@@ -178,6 +178,16 @@ def test_figures_wait_for_no_clock_that_was_put_right(made: History) -> None:
     assert play(made) is None
 
 
+def test_an_upgrade_takes_as_long_as_the_pieces_of_the_batch_that_the_old_code_finishes() -> None:
+    """Injected: no memory for more than 38 of its 310 records, each piece takes three minutes (seed 555178)."""
+    happens = (
+        events.TooLargeBatches(4.0, lasts=5.0),
+        events.SlowBatches(7.0, seconds=180.0, lasts=45.0),
+        events.ChangeImage(30.0),
+    )
+    assert play(History(555178, history.Setup(), happens)) is None
+
+
 def test_an_acceptance_of_ranges_withdraws_one_of_what_expires_later() -> None:
     """Injected: a second acceptance of the same loss, after a run claimed under the open one (seed 410498)."""
     happens = (
