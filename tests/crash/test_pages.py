@@ -40,7 +40,7 @@ def heard(stage: Stage) -> list[Heard]:
 
 
 def knows(stage: Stage, key: str, *, over: bool = False) -> bool:
-    return any(each.key == key and each.is_over is over for each in heard(stage))
+    return any(each.key.startswith(f"{key}/") and each.is_over is over for each in heard(stage))
 
 
 def recorded(stage: Stage) -> bool:
@@ -56,7 +56,7 @@ async def stall_and_recover(stage: Stage) -> None:
     await stage.until(lambda: knows(stage, STALLED) and recorded(stage))
     stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
     await stage.until(lambda: stage.is_running() and not stage.pipeline.status.pages)
-    assert {each.key for each in heard(stage)} == {STALLED}
+    assert len({each.key for each in heard(stage)}) == 1
     assert [each.is_over for each in heard(stage)] == sorted(each.is_over for each in heard(stage))
 
 
@@ -174,6 +174,24 @@ async def test_an_incident_that_begins_and_ends_without_the_secret_is_sent_when_
     await stage.run(60)
     stage.paging.is_gone = False
     await stage.until(lambda: knows(stage, STALLED, over=True))
+
+
+async def test_an_old_end_that_arrives_late_does_not_end_a_new_incident() -> None:
+    """The receiver is down while the first incident ends and the second begins, and gets the end last."""
+    stage, paging = await stalled_while_the_receiver_is_down()
+    paging.is_down = False
+    await stage.until(lambda: knows(stage, STALLED) and recorded(stage))
+    paging.is_down = True
+    stage.world.change(KEY, job={"image": "registry.example/job:2", "entrypoint": "orders.job:transform"})
+    await stage.running()
+    await stage.run(60)
+    stage.world.kill_driver(code=ExitCode.BAD_SPEC)
+    await stage.until(lambda: stage.ready() == Reason.BAD_SPEC)
+    paging.is_down = False
+    await stage.until(lambda: recorded(stage))
+    old, *_ = (each.key for each in heard(stage))
+    assert sorted({each.is_over for each in heard(stage) if each.key == old}) == [False, True]
+    assert [each.is_over for each in heard(stage) if each.key != old] == [False]
 
 
 async def test_a_silence_ends_and_what_is_still_open_is_sent() -> None:

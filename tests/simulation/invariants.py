@@ -428,8 +428,9 @@ def _reason(status: Status) -> str:
 def _paged(pipeline: Pipeline, after: Status) -> None:
     """Look whether what needs an action is recorded for paging in the very write that says so."""
     stalled = next((condition.reason for condition in after.conditions if condition.type == "Stalled"), None)
-    open_now = {page.reason for page in after.pages if page.resolved_at is None}
-    require(len({page.reason for page in after.pages}) == len(after.pages), "two incidents of one reason")
+    open_now = [page.reason for page in after.pages if page.resolved_at is None]
+    require(len(set(open_now)) == len(open_now), "two open incidents of one reason")
+    require(len({(page.reason, page.opened_at) for page in after.pages}) == len(after.pages), "an incident twice")
     if pipeline.deleting_since is None and stalled is not None:
         require(stalled in open_now, f"stalled for {stalled} without a page")
 

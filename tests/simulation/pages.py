@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, PageSent, PageState
+from fencepost_operator.api import ObjectKey, PageSent, PageState, PageStatus
 from fencepost_operator.paging.page import Page, PagingFacts, Receipt
 from simulation.invariants import require
 from simulation.world import SimulatedWorld
@@ -19,15 +20,15 @@ class Inbox:
     """What the receiver knows: by key, what it got last. It gets no incident under two keys."""
 
     known: dict[str, PageState] = field(default_factory=dict)
+    keys: dict[tuple[ObjectKey, str, datetime], str] = field(default_factory=dict)
 
     def take(self, page: Page) -> None:
-        require(page.dedup_key.endswith(f"/{page.key}/{page.reason}"), f"another key: {page.dedup_key}")
+        key = self.keys.setdefault((page.key, page.reason, page.opened_at), page.dedup_key)
+        require(key == page.dedup_key, f"another key: {page.dedup_key}")
         self.known[page.dedup_key] = page.wanted
 
-    def has_open(self, key: ObjectKey, reason: str) -> bool:
-        return any(
-            name.endswith(f"/{key}/{reason}") and state is PageState.OPENED for name, state in self.known.items()
-        )
+    def has_open(self, key: ObjectKey, page: PageStatus) -> bool:
+        return self.known.get(self.keys.get((key, page.reason, page.opened_at), "")) is PageState.OPENED
 
 
 @dataclass(slots=True)

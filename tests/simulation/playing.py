@@ -316,7 +316,7 @@ class Play:
         require(len(self.world.table.history) == rows, "not quiet: the fence row changes")
         pipeline = self.world.pipeline(KEY)
         for page in pipeline.status.pages if pipeline is not None else ():
-            require(page.resolved_at is not None or self.inbox.has_open(KEY, page.reason), f"not sent: {page.reason}")
+            require(page.resolved_at is not None or self.inbox.has_open(KEY, page), f"not sent: {page.reason}")
 
 
 def play(history: History, coverage: Coverage | None = None) -> Failure | None:

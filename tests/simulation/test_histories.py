@@ -188,6 +188,17 @@ def test_an_upgrade_takes_as_long_as_the_pieces_of_the_batch_that_the_old_code_f
     assert play(History(555178, history.Setup(), happens)) is None
 
 
+def test_the_end_of_an_incident_that_is_sent_late_ends_no_later_one() -> None:
+    """The other operator still has the earlier incident when the reason is open again (seed 559532)."""
+    happens = (
+        events.BreakImage(15.0, lasts=2.0, upgrades=True),
+        events.Stale(18.0, seconds=22.0, operator=1),
+        events.Rewind(34.0),
+        events.StepClock(34.0, ahead=7200.0, seconds=5.0, operator=1),
+    )
+    assert play(History(559532, history.Setup(operators=2, max_attempts=2), happens)) is None
+
+
 def test_an_acceptance_of_ranges_withdraws_one_of_what_expires_later() -> None:
     """Injected: a second acceptance of the same loss, after a run claimed under the open one (seed 410498)."""
     happens = (

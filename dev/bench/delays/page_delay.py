@@ -113,15 +113,15 @@ def _broken(scene: Scene, hub: Hooks, number: int) -> Iterator[tuple[Fault, Reco
 def _moments(stand: Stand, fault: Fault) -> Recovery:
     begun = time.time()
     fault.make(stand)
-    key = f"/{stand.scene.kubectl.namespace}/{stand.scene.name}/{fault.reason}"
+    key = f"/{stand.scene.kubectl.namespace}/{stand.scene.name}/{fault.reason}/"
 
     def hook() -> float | None:
         mails = stand.hub.arrivals(HOOK)
-        return next((at for at, page in mails if at > begun and page["message"].endswith(key)), None)
+        return next((at for at, page in mails if at > begun and key in page["message"]), None)
 
     def alert() -> float | None:
         posts = ((at, each) for at, post in stand.hub.arrivals(ALERTS) for each in post["alerts"])
-        return next((at for at, each in posts if at > begun and each["labels"]["incident"].endswith(key)), None)
+        return next((at for at, each in posts if at > begun and key in each["labels"]["incident"]), None)
 
     at = eventually(f"{fault.reason} is paged", hook, seconds=PAGE_SECONDS, pause=0.1)
     moments = {"fault": begun, "hook": at, "decided": _decided(stand, fault.reason)}

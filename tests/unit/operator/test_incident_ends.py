@@ -40,7 +40,8 @@ def test_a_condition_that_flaps_is_one_incident(bad: tuple[Condition, ...]) -> N
     story.goes(calm, after=SECOND)
     assert len(story.over()) == 1
     story.goes(bad)
-    assert (story.page.opened_at, story.page.sent) == (story.now, ()), "another incident"
+    another = story.status.pages[-1]
+    assert (another.opened_at, another.sent) == (story.now, ()), "another incident"
 
 
 def test_a_stall_is_not_over_while_the_pipeline_is_not_ready_for_another_cause() -> None:

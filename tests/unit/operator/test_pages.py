@@ -329,9 +329,27 @@ def test_unknown_receivers_are_not_absent() -> None:
     assert not story.status.pages
 
 
-def test_the_same_reason_again_is_a_new_incident() -> None:
+def test_the_same_reason_again_is_a_new_incident_with_its_own_key() -> None:
+    """The end of the first one is still to be sent, and may arrive after the page of the second (seed 559532)."""
     story = Story().stalls().delivered().recovers().stalls()
-    assert (story.page.opened_at, story.page.sent) == (story.now, ()), "an old receipt says nothing of a new incident"
+    old, new = story.status.pages
+    assert (old.wanted, new.wanted) == (PageState.RESOLVED, PageState.OPENED)
+    assert (new.opened_at, new.sent) == (story.now, ()), "an old receipt says nothing of a new incident"
+    sent = [page_of(story.pipeline, story.status, page, None, POLICY, NOW) for page in (old, new)]
+    assert sent[0].dedup_key != sent[1].dedup_key
+    assert sent[0].shared_key == sent[1].shared_key
+    story.delivered(PageState.RESOLVED).stalls()
+    assert story.page.opened_at == new.opened_at
+
+
+def test_no_receiver_gets_only_the_end_of_an_incident_whose_reason_is_open_again() -> None:
+    """Else an incident that flaps fills the status while a receiver is out of reach."""
+    story = Story().stalls().delivered().recovers().delivered(PageState.RESOLVED)
+    story.facts = replace(story.facts, receivers=("operator/pagerduty/1", "namespace/apprise/2"))
+    story.goes(ready())
+    assert story.over() == [STALL], "one receiver knows neither its beginning nor its end"
+    story.stalls()
+    assert (story.open(), story.over()) == ([STALL], [])
 
 
 def test_the_time_without_readiness_ends_with_it() -> None:
@@ -530,7 +548,8 @@ def test_what_a_page_says() -> None:
     failed = FailureStatus(count=2, epoch=4, at=NOW, reason=Reason.BAD_SPEC, message="m", remedy="r")
     status = replace(GOOD.status, lag=1234, restarts=2, epoch=4, data_risk=risk, failure=failed)
     said = page_of(GOOD, status, PAGE, None, LINKED, NOW)
-    assert said.dedup_key == "fencepost/cluster-1/shop/orders/EntrypointNotFound"
+    assert said.dedup_key == "fencepost/cluster-1/shop/orders/EntrypointNotFound/2026-01-01T12:00:00.000+00:00"
+    assert said.shared_key == "fencepost/cluster-1/shop/*/EntrypointNotFound"
     assert said.runbook == "https://docs.example/runbooks/EntrypointNotFound.md"
     assert said.details == {
         "Pipeline": "shop/orders",

@@ -494,7 +494,9 @@ async def test_a_namespace_that_pages_all_day_sends_a_few_hundred_messages() -> 
     async with paging(OWN) as scene:
         for minute in range(0, 6 * 60, 5):
             evil = [page(f"Reason{key.name}", key) for key in keys_of("evil", 20)]
-            scene.record([replace(each, opened_at=scene.moment) for each in evil])
+            scene.record(
+                [replace(each, dedup_key=f"{each.dedup_key}/{minute}", opened_at=scene.moment) for each in evil]
+            )
             await scene.settle(300)
             if minute == 240:
                 await scene.pages(page())

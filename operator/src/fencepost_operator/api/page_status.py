@@ -27,7 +27,7 @@ class PageSent(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageStatus(Model):
-    """One incident: at most one per reason, until it is over and every receiver has that page.
+    """One incident, until it is over and every receiver has that page. At most one per reason is open.
 
     `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
     an incident is over when none comes for a while.  `quiet_since` is since when the condition is gone, None while it

@@ -9,16 +9,16 @@ from typing import Protocol, TypeAlias
 
 from fencepost_operator.api import ObjectKey, PageSent, PageState
 
-PageId: TypeAlias = tuple[str, datetime, PageState]
-"""Dedup key, when the incident began, and the state that is reported."""
+PageId: TypeAlias = tuple[str, PageState]
+"""Dedup key, and the state that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One incident of a pipeline.  All text is bounded and on one line each.
 
-    `dedup_key` stays the same for a reason of a pipeline, so that a page that arrives twice is recognized.  `details`
-    are in the order of reading.  `sent` are the receivers that have it.
+    `dedup_key` identifies the incident: a page that arrives twice is recognized, and an end that arrives late ends no
+    later incident of the reason.  `details` are in the order of reading.  `sent` are the receivers that have it.
     """
 
     key: ObjectKey
@@ -40,7 +40,7 @@ class Page:
     @property
     def id(self) -> PageId:
         """What identifies the page among those of all pipelines."""
-        return self.dedup_key, self.opened_at, self.wanted
+        return self.dedup_key, self.wanted
 
     @property
     def recorded_at(self) -> datetime:
@@ -50,7 +50,7 @@ class Page:
     @property
     def shared_key(self) -> str:
         """The key under which incidents of this reason in this namespace share a message."""
-        prefix = self.dedup_key.removesuffix(f"{self.key}/{self.reason}")
+        prefix, _, _ = self.dedup_key.partition(f"{self.key}/{self.reason}")
         return f"{prefix}{self.key.namespace}/*/{self.reason}"
 
     @property

@@ -91,7 +91,7 @@ def open_incidents(
     config: ReconcileConfig,
     now: datetime,
 ) -> Mapping[str, Incident]:
-    """Return what is open by reason; `pages` are those that were recorded, `events` those of this decision."""
+    """Return what is open by reason; `pages` are the recorded ones that are open, `events` those of this decision."""
     if pipeline.deleting_since is not None:
         return dict(_overdue(status, config, now))
     ready = condition_of(status.conditions, READY)
@@ -134,7 +134,7 @@ def _moments(
     events: Collection[Event], pages: Mapping[str, PageStatus], now: datetime
 ) -> Iterator[tuple[str, Incident]]:
     for reason, page in pages.items():
-        if page.renewed_at is not None and page.resolved_at is None and now - page.renewed_at < MOMENT:
+        if page.renewed_at is not None and now - page.renewed_at < MOMENT:
             yield reason, _of(page)
     for event in events:
         if event.reason in MOMENTS:
@@ -146,7 +146,7 @@ def _lasting(pages: Mapping[str, PageStatus], found: Mapping[str, Incident]) -> 
     """Yield what was open before and is not over, because the pipeline has not been ready since."""
     stalled = any(incident.condition == STALLED for incident in found.values())
     for reason, page in pages.items():
-        if page.resolved_at is not None or page.quiet_since is not None or page.condition not in HELD_UP:
+        if page.quiet_since is not None or page.condition not in HELD_UP:
             continue
         if page.condition == READY or not stalled:
             yield reason, _of(page)

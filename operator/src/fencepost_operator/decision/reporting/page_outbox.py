@@ -58,7 +58,7 @@ def with_pages(
     since = not_ready_since(pipeline.status, decision.status, now)
     restarts = restarted_at(pipeline.status, decision.status, now)
     status = replace(decision.status, not_ready_since=since, restarted_at=restarts)
-    known = {page.reason: page for page in before}
+    known = {page.reason: page for page in before if page.resolved_at is None}
     found = open_incidents(pipeline, status, decision.events, known, config, now)
     pages = _followed(pipeline, replace(decision, status=status), before, found, facts, config, now)
     status = replace(status, pages=pages[-MOST_PAGES:])
@@ -96,13 +96,13 @@ def _followed(
     """Return recorded incidents as they are now, and new ones, without those whose end every receiver knows."""
     reported, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
     ends = Ends(pipeline=pipeline, status=decision.status, found=found, silenced=silenced, config=config, now=now)
+    known = {page.reason for page in before if page.resolved_at is None}
     recorded = (
-        _present(page, found[page.reason], reported, now) if page.reason in found else ends.without_cause(page)
+        _present(page, reported, now) if page.resolved_at is None and page.reason in found else ends.without_cause(page)
         for page in before
     )
-    known = {page.reason for page in before}
-    new = (_opened(reason, found[reason], reported, now) for reason in found if reason not in known)
-    return tuple(page for page in (*recorded, *new) if not _is_done(page, facts, now, silenced=silenced))
+    pages = (*recorded, *(_opened(reason, found[reason], reported, now) for reason in found if reason not in known))
+    return tuple(page for page in pages if not _is_done(page, found, facts, now, silenced=silenced))
 
 
 def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageStatus, ...]:
@@ -135,10 +135,8 @@ def _is_kept(receiver: str, receivers: Sequence[str] | None) -> bool:
     return not any(other.startswith(f"{owner}/") for other in receivers)
 
 
-def _present(page: PageStatus, incident: Incident, reported: Collection[str], now: datetime) -> PageStatus:
-    """Return a recorded page whose cause exists; `reported` are the reasons of this decision's Events."""
-    if page.resolved_at is not None:
-        return _opened(page.reason, incident, reported, now)
+def _present(page: PageStatus, reported: Collection[str], now: datetime) -> PageStatus:
+    """Return an open page whose cause exists; `reported` are the reasons of this decision's Events."""
     renewed_at = now if page.renewed_at is not None and page.reason in reported else page.renewed_at
     return replace(page, quiet_since=None, renewed_at=renewed_at)
 
@@ -154,16 +152,21 @@ def _opened(reason: str, incident: Incident, reported: Collection[str], now: dat
     )
 
 
-def _is_done(page: PageStatus, facts: PagingFacts, now: datetime, *, silenced: bool) -> bool:
-    """Return whether every receiver knows the end; unknown receivers are not absent."""
+def _is_done(page: PageStatus, found: Collection[str], facts: PagingFacts, now: datetime, *, silenced: bool) -> bool:
+    """Return whether every receiver knows the end; unknown receivers are not absent.
+
+    Where the reason is open again, a receiver that never got this incident gets only the new one.
+    """
     if page.resolved_at is None:
         return False
     if now - page.resolved_at >= GIVE_UP or (silenced and not page.sent):
         return True
+    reported_once = {sent.receiver for sent in page.sent}
+    if page.reason in found:
+        return all(map(page.is_reported_to, reported_once))
     if facts.receivers is None:
         return False
     excluded = frozenset[str]() if page.severity == Severity.CRITICAL else facts.critical_only
-    reported_once = {sent.receiver for sent in page.sent}
     return all(map(page.is_reported_to, reported_once | (set(facts.receivers) - excluded)))
 
 

@@ -31,7 +31,7 @@ def page_of(
     over = "" if page.resolved_at is None else "Resolved: "
     return Page(
         key=key,
-        dedup_key=f"fencepost/{config.cluster_uid}/{key}/{page.reason}",
+        dedup_key=f"fencepost/{config.cluster_uid}/{key}/{page.reason}/{page.opened_at.isoformat(timespec='milliseconds')}",
         reason=page.reason,
         severity=page.severity,
         summary=_said(f"{over}{key} {page.reason}: {situation}", limit=_SHORT),
