@@ -67,6 +67,7 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         committed_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         records=10,
         duration_ms=12,
+        checkpoint=bytes(range(256)),
     )
     assert table.insert(full)
     assert table.read(row.pipeline) == full

@@ -606,3 +606,35 @@ def test_progress_is_reported_beside_the_row_which_stays_as_it_is(table: Table, 
     fence(table).give_sign(row)
     sign = present(table.read_progress(PIPELINE))
     assert sign.done == 0, "nothing of a batch is done"
+
+
+def test_a_checkpoint_moves_with_the_plan_and_the_commit_and_stays_through_a_takeover(table: Table) -> None:
+    row = claimed(table)
+    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, checkpoint=b"planned")
+    assert present(table.read(PIPELINE)).checkpoint == b"planned"
+    committed = fence(table).commit(
+        planned, offsets=planned.planned, planned=planned.planned, records=1, duration_ms=1, checkpoint=b"committed"
+    )
+    taken = fence(table).take_over(committed, owner=OWNER)
+    again = fence(table).claim(epoch=taken.epoch, driver="pod-b", code="image", start=nowhere)
+    assert again.checkpoint == b"committed"
+    assert fence(table).plan(again, offsets=again.offsets, planned=again.planned).checkpoint == b"committed"
+
+
+def test_a_rewind_sets_the_state_too_and_a_release_forgets_it(table: Table) -> None:
+    row = claimed(table)
+    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, checkpoint=b"planned")
+    with pytest.raises(ValueError, match="finishes"):
+        fence(table).withdraw(planned)
+    taken = fence(table).take_over(planned, owner=OWNER)
+    back = fence(table).rewind(taken, offsets={}, leader_epochs={}, growth_barrier={}, checkpoint=b"snapshot")
+    assert back.checkpoint == b"snapshot"
+    emptied = fence(table).rewind(back, offsets={}, leader_epochs={}, growth_barrier={})
+    assert emptied.checkpoint is None
+    fence(table).release(emptied)
+    assert present(table.read(PIPELINE)).checkpoint is None
+
+
+def test_another_checkpoint_is_another_change() -> None:
+    row = FenceRow(pipeline=PIPELINE, owner=OWNER, checkpoint=b"a")
+    assert not row.is_held_as(replace(row, checkpoint=b"b"))

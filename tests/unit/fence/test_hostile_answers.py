@@ -56,7 +56,16 @@ def test_one_page_of_snapshots_is_read() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"id": "one"}, {"id": None}, {"reason": 1}, {"epoch": "x"}, {"version": 2**64}, {"name": b"\xff"}, {"code": [1]}],
+    [
+        {"id": "one"},
+        {"id": None},
+        {"reason": 1},
+        {"epoch": "x"},
+        {"version": 2**64},
+        {"name": b"\xff"},
+        {"code": [1]},
+        {"checkpoint": "x"},
+    ],
 )
 def test_a_row_of_other_types_is_not_a_snapshot(wrong: dict[str, Any]) -> None:
     assert [one.id for one in snapshots({**SOUND, **wrong}, SOUND).newest("p")] == [SOUND["id"]]

@@ -55,6 +55,11 @@ def test_dead_letters_are_counted_from_none() -> None:
     assert (row.dead_letters, row.last_dead_letter) == (2, "flights.v1/0@6")
 
 
+def test_a_checkpoint_is_read_as_it_is_stored() -> None:
+    assert fence_row(stored(checkpoint=None)).checkpoint is None
+    assert fence_row(stored(checkpoint=b"\0")).checkpoint == b"\0"
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -69,6 +74,7 @@ def test_dead_letters_are_counted_from_none() -> None:
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
         ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),
+        ("checkpoint", "text"), ("checkpoint", bytes(2**20 + 1)),
         ("last_dead_letter", "flights/0"), ("last_dead_letter", "flights/0@-1"), ("last_dead_letter", "a/0@1\n"),
     ],
 )  # fmt: skip

@@ -161,6 +161,7 @@ class Fence:
         planned: Mapping[str, int],
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
+        checkpoint: bytes | None = None,
     ) -> FenceRow:
         """Record where the next batch ends, before anything of it is written; the last batch's figures stay.
 
@@ -168,10 +169,16 @@ class Fence:
         `offsets` differs from `before`'s by new partitions only.  None leaves what the row has.
         Raises Fenced, as `commit` does.
         """
-        return self._change(before, self._next(before, offsets, planned, {}, growth_barrier, log_ends))
+        after = self._next(before, offsets, planned, {}, growth_barrier, log_ends)
+        return self._change(before, replace(after, checkpoint=checkpoint or before.checkpoint))
 
     def withdraw(self, before: FenceRow) -> FenceRow:
-        """Take back a plan of which nothing is written. Raises Fenced, as `commit` does."""
+        """Take back a plan of which nothing is written. Raises Fenced, as `commit` does.
+
+        Raises ValueError for a stateful pipeline: its checkpoint has the log of the planned batch.
+        """
+        if before.checkpoint is not None:
+            raise ValueError("a stateful pipeline finishes the batch that it planned")
         after = self._next(before, before.offsets, before.offsets, {}, None, None)
         return self._change(before, replace(after, begun=dict(before.begun)))
 
@@ -193,14 +200,15 @@ class Fence:
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
         dead_letter: str | None = None,
+        checkpoint: bytes | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
         `leader_epochs` are those of the records before `offsets`, or of leaders that had them, and `epoch_starts` the
         first records that were read of these epochs.  The row keeps them for the partitions that move, and drops what
         it had for a partition that moves without one.  None leaves
-        `growth_barrier` and `log_ends` as the row has them.  `dead_letter` is the one record of this batch when it was
-        set aside, 'topic/partition@offset'.
+        `growth_barrier`, `log_ends` and `checkpoint` as the row has them.  `dead_letter` is the one record of this
+        batch when it was set aside, 'topic/partition@offset'.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
@@ -211,6 +219,7 @@ class Fence:
             duration_ms=duration_ms,
             dead_letters=before.dead_letters + (dead_letter is not None),
             last_dead_letter=dead_letter or before.last_dead_letter,
+            checkpoint=checkpoint or before.checkpoint,
         )
         return self._change(before, after)
 
@@ -221,10 +230,12 @@ class Fence:
         offsets: Mapping[str, int],
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
+        checkpoint: bytes | None = None,
     ) -> FenceRow:
         """Set the offsets back in a row that is not claimed; nothing is planned then. Return the new row.
 
         A partition that is not in `offsets` leaves the row.  `leader_epochs` are of partitions that move, see `commit`.
+        `checkpoint` is the state at `offsets`; without it a stateful pipeline starts with empty state.
         The clock advances by at least 2, so that what is written from here on wins over rows, and over deletions of
         rows, that were written at the timestamp of `before`.
         Raises Fenced, as `take_over` does, ValueError for a row with a driver.
@@ -243,6 +254,7 @@ class Fence:
             epoch_starts=_paired(before.epoch_starts, before, offsets, {}),
             growth_barrier=dict(growth_barrier),
             growths=before.growths_after(growth_barrier),
+            checkpoint=checkpoint,
         )
         return self._change(before, after)
 

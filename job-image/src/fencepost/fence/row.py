@@ -12,6 +12,8 @@ from fencepost.contract.offsets import split_offset_key
 UNCLAIMED: Final = None
 NO_OWNER: Final = ""
 """The owner of a released row."""
+LARGEST_CHECKPOINT: Final = 1024 * 1024
+"""Bytes; two offset logs of a thousand partitions take some twenty thousand."""
 KNOWN_GROWTHS: Final = 10
 """Growths of a topic that a row keeps: each costs as many bytes as the offsets do."""
 
@@ -38,6 +40,9 @@ class FenceRow:
     `log_ends` are the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
     'topic/partition@offset'.
+    `checkpoint` is what a stateful pipeline's state is at `offsets`, and the logs of the batch that `planned` ends:
+    bytes that `fencepost.state` packs, and that the fence only keeps.  None of a stateless pipeline, and before the
+    first plan.
     """
 
     pipeline: str
@@ -62,6 +67,7 @@ class FenceRow:
     duration_ms: int | None = None
     dead_letters: int = 0
     last_dead_letter: str | None = None
+    checkpoint: bytes | None = None
 
     @property
     def written_until(self) -> dict[str, int]:
@@ -98,7 +104,9 @@ class FenceRow:
         return self._change_identity() == other._change_identity()
 
     def _change_identity(self) -> tuple[object, ...]:
-        return (self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned)
+        return (
+            self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned, self.checkpoint
+        )  # fmt: skip
 
     @property
     def write_timestamp(self) -> int:

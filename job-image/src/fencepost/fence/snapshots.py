@@ -50,6 +50,7 @@ class Snapshot:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    checkpoint: bytes | None = None
 
     @property
     def at(self) -> datetime:
@@ -70,6 +71,7 @@ def snapshot_of(row: FenceRow, *, id: UUID, trigger: str, name: str | None) -> S
         topic_ids=row.topic_ids,
         leader_epochs=row.leader_epochs,
         growth_barrier=row.growth_barrier,
+        checkpoint=row.checkpoint,
     )
 
 

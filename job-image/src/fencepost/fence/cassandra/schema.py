@@ -84,6 +84,7 @@ FENCE: Final = Table(
         "epoch_starts": _OFFSETS,
         "dead_letters": "bigint",
         "last_dead_letter": "text",
+        "checkpoint": "blob",
     },
 )
 
@@ -221,7 +222,13 @@ SNAPSHOTS: Final = Table(
     },
     key="pipeline, id",
     options=("CLUSTERING ORDER BY (id DESC)",),
-    added={"name": "text", "code": "text", "leader_epochs": _LEADER_EPOCHS, "growth_barrier": _OFFSETS},
+    added={
+        "name": "text",
+        "code": "text",
+        "leader_epochs": _LEADER_EPOCHS,
+        "growth_barrier": _OFFSETS,
+        "checkpoint": "blob",
+    },
 )
 
 TABLES: Final = (

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from cassandra.cluster import Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.cassandra.sealed_epochs import sealed, unsealed
-from fencepost.fence.errors import FenceSchemaMissing
+from fencepost.fence.cassandra.stored_rows import is_checkpoint
+from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing
 from fencepost.fence.snapshots import Snapshot
 
 MOST: Final = 2_000
 """Snapshots of one pipeline that a list reads; retention keeps at most a thousand."""
 _LARGEST: Final = 2**63 - 1
 _FACTS: Final = ("id", "reason", "epoch", "version", "name", "code")
-_MAPS: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier")
+_CONTENT: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class SnapshotTable:
             "leader_epochs": epochs,
             "growth_barrier": dict(snapshot.growth_barrier),
         }
+        if snapshot.checkpoint is not None:
+            values["checkpoint"] = snapshot.checkpoint
         there = [name for name in self._columns() if name in values]
         marks = ", ".join("?" * len(there))
         self._execute(
@@ -66,11 +69,25 @@ class SnapshotTable:
         return tuple(_snapshot(found) for found in rows if _is_sound(found))
 
     def read(self, pipeline: str, id: UUID) -> Snapshot | None:  # noqa: A002 - the column's name
-        """Return one snapshot with its offsets, or None."""
-        columns = [name for name in self._columns() if name in {*_FACTS, *_MAPS}]
+        """Return one snapshot with its offsets and its checkpoint, or None."""
+        columns = [name for name in self._columns() if name in {*_FACTS, *_CONTENT}]
         select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? AND id = ?"
         rows = self._execute(select, [pipeline, id])
         return next((_snapshot(found) for found in rows if _is_sound(found)), None)
+
+    def checkpoints(self, pipeline: str) -> tuple[bytes, ...]:
+        """Return the checkpoint of every snapshot that has one, of those in flight too: what they reach is kept.
+
+        Raises FenceSchemaInvalid where the answer may not be complete.
+        """
+        with translated(self._doing):
+            select = self.session.prepare(f"SELECT checkpoint FROM {self._table} WHERE pipeline = ? LIMIT {MOST + 1}")
+            profile = self.session.get_execution_profile(EXEC_PROFILE_DEFAULT)
+            select.consistency_level = profile.serial_consistency_level  # settles an insert without an answer
+            rows = schema.first_page(self.session.execute(select, [pipeline]))
+        if len(rows) > MOST or not all(is_checkpoint(found.checkpoint) for found in rows):
+            raise FenceSchemaInvalid(f"{self._doing} are more than {MOST}, or have other types")
+        return tuple(found.checkpoint for found in rows if found.checkpoint is not None)
 
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""
@@ -103,6 +120,7 @@ def _is_sound(found: Any) -> bool:  # noqa: ANN401 - a driver's named tuple
     numbers = [found.epoch or 0, found.version or 0]
     return (
         isinstance(found.id, UUID)
+        and is_checkpoint(getattr(found, "checkpoint", None))
         and all(isinstance(text, str | None) for text in texts)
         and all(isinstance(number, int) and 0 <= number <= _LARGEST for number in numbers)
     )
@@ -121,6 +139,7 @@ def _snapshot(found: Any) -> Snapshot:  # noqa: ANN401 - a driver's named tuple
         topic_ids=topic_ids,
         leader_epochs=unsealed(_map(found, "leader_epochs"), offsets, topic_ids),
         growth_barrier=_map(found, "growth_barrier"),
+        checkpoint=getattr(found, "checkpoint", None),
     )
 
 

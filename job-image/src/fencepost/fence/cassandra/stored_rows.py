@@ -11,7 +11,7 @@ from typing import Any, Final
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.sealed_epochs import CHECKSUM, unsealed
 from fencepost.fence.errors import FenceRowInvalid
-from fencepost.fence.row import FenceRow
+from fencepost.fence.row import LARGEST_CHECKPOINT, FenceRow
 
 _LARGEST: Final = 2**63 - 1
 _COUNTERS: Final = ("epoch", "version", "clock")
@@ -46,6 +46,8 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     for name in _FIGURES:
         _check(name, values[name], values[name] is None or _is_number(values[name]), "a number from 0, or null")
     _check_dead_letters(values)
+    checkpoint = values.get("checkpoint")
+    _check("checkpoint", checkpoint, is_checkpoint(checkpoint), f"null, or at most {LARGEST_CHECKPOINT} bytes,")
     for name in values.keys() & {*_OFFSETS, "topic_ids"}:
         values[name] = _map(name, values[name])
     if "growths" in values:
@@ -53,6 +55,11 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     values["committed_at"] = _moment(values["committed_at"])
     row = FenceRow(**values)
     return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
+
+
+def is_checkpoint(value: object) -> bool:
+    """Return whether a fence row or a snapshot may have this checkpoint."""
+    return value is None or (isinstance(value, bytes) and len(value) <= LARGEST_CHECKPOINT)
 
 
 def _check_dead_letters(values: dict[str, Any]) -> None:

@@ -125,7 +125,10 @@ class CassandraFenceTable:
     def insert(self, row: FenceRow) -> bool:
         """Insert IF NOT EXISTS."""
         with self._asking("creating the fence row", schema.FENCE):
-            columns = self._fence_columns()
+            # A new row has no checkpoint, and a bound null costs a tombstone.
+            columns = tuple(
+                name for name in self._fence_columns() if name != "checkpoint" or row.checkpoint is not None
+            )
             insert = self._prepare(
                 f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
                 " IF NOT EXISTS"
