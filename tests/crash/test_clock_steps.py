@@ -1,10 +1,11 @@
-"""The operator's wall clock steps while everything else keeps its pace: no healthy run is fenced, no retry waits."""
+"""The operator's wall clock steps while everything else keeps its pace: nothing is early, and nothing waits for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -14,10 +15,13 @@ from fakes.ports import ports_of
 from fakes.stage import POLICY, ROW, Stage
 from fakes.world import World
 from fencepost_operator.api import Reason
+from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
+
+CONFIG: Final = replace(POLICY, page_not_ready_after=60.0, page_resolve_after=60.0)
 
 
 @dataclass(slots=True)
@@ -36,7 +40,7 @@ class SteppingClock:
 
 def begin(stage: Stage, clock: SteppingClock) -> None:
     """Start an operator on the clock, in place of one that may have been there."""
-    stage._operator = Reconciler(ports=replace(ports_of(stage.world, stage.gate), clock=clock), config=POLICY)
+    stage._operator = Reconciler(ports=replace(ports_of(stage.world, stage.gate), clock=clock), config=CONFIG)
 
 
 async def running(**changes: Any) -> tuple[Stage, SteppingClock]:
@@ -193,3 +197,73 @@ async def test_a_step_of_the_clock_holds_up_no_figures(minutes: int) -> None:
     figures = present(stage.pipeline.status.throughput)
     assert timedelta() <= clock.now() - present(figures.since) <= timedelta(seconds=70)
     assert figures.records_per_second == pytest.approx(usual, rel=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """A state that pages once it has lasted for `after`."""
+
+    begin: Callable[[World], object]
+    end: Callable[[World], object]
+    after: timedelta
+
+
+def _hold(world: World) -> None:
+    world.rate = 0.0  # so that it is the same transaction
+    world.held["orders/0"] = 5
+
+
+def _blind(world: World) -> None:
+    world.kafka_down = True
+
+
+def _see(world: World) -> None:
+    world.kafka_down = False
+
+
+def _strand(world: World) -> None:
+    world.cassandra_down = True
+    world.kill_driver(1)
+
+
+def _rescue(world: World) -> None:
+    world.cassandra_down = False
+
+
+NOT_READY: Final = timedelta(seconds=CONFIG.page_not_ready_after)
+PAGED: Final = {
+    Reason.PARTITIONS_OFFLINE: Paged(
+        lambda world: world.leaderless.add("orders/1"), lambda world: world.leaderless.clear(), OFFLINE_AFTER
+    ),
+    Reason.TRANSACTION_STALLED: Paged(
+        _hold, lambda world: world.held.clear(), timedelta(seconds=CONFIG.transaction_timeout)
+    ),
+    Reason.UNOBSERVED: Paged(_blind, _see, NOT_READY),
+    Reason.NOT_READY: Paged(_strand, _rescue, NOT_READY),
+}
+
+
+def _is_open(stage: Stage, reason: Reason) -> bool:
+    return any(page.reason == reason and page.resolved_at is None for page in stage.pipeline.status.pages)
+
+
+async def _lasts(stage: Stage, reached: Callable[[], bool], expected: timedelta) -> None:
+    """Run until something holds: neither clearly before that time nor clearly after it."""
+    began = stage.world.now
+    await stage.until(reached, seconds=expected.total_seconds() + 60)
+    assert stage.world.now - began > expected - timedelta(seconds=20)
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+@pytest.mark.parametrize("reason", PAGED)
+async def test_a_step_of_the_clock_neither_hastens_nor_delays_a_page(reason: Reason, hours: int) -> None:
+    stage, clock = await running()
+    paged = PAGED[reason]
+    paged.begin(stage.world)
+    await stage.run(10)
+    clock.ahead = timedelta(hours=hours)
+    await _lasts(stage, lambda: _is_open(stage, reason), paged.after)
+    paged.end(stage.world)
+    await stage.run(10)
+    clock.ahead = timedelta()
+    await _lasts(stage, lambda: not _is_open(stage, reason), timedelta(seconds=CONFIG.page_resolve_after))

@@ -32,8 +32,14 @@ class FakeOffsets:
         starts = {key: self.world.starts.get(key, 0) for key in ends}
         present = [topic for topic in connection.topics if topic in topics]
         ids = {topic: self.world.topic_ids.get(topic, f"id-{topic}") for topic in present}
+        marks = {key: end + self.world.held.get(key, 0) for key, end in ends.items()}
         return Watermarks(
-            ends=ends, starts=starts, missing_topics=missing, offline=tuple(sorted(offline)), topic_ids=ids
+            ends=ends,
+            starts=starts,
+            high_watermarks=marks,
+            missing_topics=missing,
+            offline=tuple(sorted(offline)),
+            topic_ids=ids,
         )
 
     async def at(self, connection: KafkaConnection, timestamp: datetime) -> Mapping[str, int]:

@@ -189,6 +189,8 @@ class World:
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     leaderless: set[str] = field(default_factory=set)
     """Partitions of `ends` for which no leader answers anybody."""
+    held: dict[str, int] = field(default_factory=dict)
+    """Records after the end of a partition that an open transaction keeps from being read."""
     starts: dict[str, int] = field(default_factory=dict)
     """Where the logs begin, if not at 0; only what the operator sees of it."""
     purge_failure: str = ""

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fencepost_operator.api.fields import Model, PageSeverity
+from fencepost_operator.api.moments import MaybeSince
 
 
 class PageState(StrEnum):
@@ -39,9 +40,9 @@ class PageStatus(Model):
     severity: PageSeverity
     message: str
     opened_at: datetime
-    renewed_at: datetime | None = None
-    quiet_since: datetime | None = None
-    resolved_at: datetime | None = None
+    renewed_at: MaybeSince = None
+    quiet_since: MaybeSince = None
+    resolved_at: MaybeSince = None
     sent: tuple[PageSent, ...] = ()
 
     @property

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fencepost_operator.api.fields import FailureReason, Model
 from fencepost_operator.api.loss_status import AcceptedLossStatus, LossStatus
+from fencepost_operator.api.moments import MaybeSince, MaybeUntil, Since, Times
 from fencepost_operator.api.page_status import PageStatus
 from fencepost_operator.api.vocabulary import Condition, State
 
@@ -27,7 +28,7 @@ class RunStatus(Model):
     epoch: int
     spec_hash: str
     cluster_generation: int
-    recorded_at: datetime
+    recorded_at: Since
     revision: str = ""
     """The ControllerRevision with the spec that it runs with."""
     resumed_from: datetime | None = None
@@ -41,9 +42,9 @@ class RunStatus(Model):
     master_uid: str | None = None
     """Uid of the pod of the Spark master that it started with, where another pod would not know it."""
     started_at: datetime | None = None
-    claimed_at: datetime | None = None
-    stop_requested_at: datetime | None = None
-    ended_at: datetime | None = None
+    claimed_at: MaybeSince = None
+    stop_requested_at: MaybeSince = None
+    ended_at: MaybeSince = None
     dead: bool | None = None
     force_deleted: bool | None = None
     """Its pod was seen to be deleted with a grace period of zero: that it is gone proves nothing."""
@@ -53,7 +54,7 @@ class RunStatus(Model):
     """Why Kubernetes ended its pod, in Kubernetes' word; the pod itself may be gone when its end is judged."""
     finishes: bool | None = None
     """The run only finishes a batch that its code began, and then ends."""
-    first_recorded_at: datetime | None = None
+    first_recorded_at: MaybeSince = None
     """When the first run of the same spec in a row was recorded."""
     commits: int | None = None
     """In how many passes its offsets had grown, as far as that is counted."""
@@ -75,7 +76,7 @@ class ClusterStatus(Model):
     release: str
     generation: int
     config_hash: str
-    requested_at: datetime
+    requested_at: Since
     ready_at: datetime | None = None
     workers: int = 0
     ready_workers: int = 0
@@ -97,14 +98,14 @@ class CommittedStatus(Model):
 
     version: int
     at: datetime | None = None
-    since: datetime | None = None
-    observable_since: datetime | None = None
+    since: MaybeSince = None
+    observable_since: MaybeSince = None
     records: int | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
     done: int | None = None
-    done_at: datetime | None = None
+    done_at: MaybeSince = None
     signed: datetime | None = None
-    alive_at: datetime | None = None
+    alive_at: MaybeSince = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class ThroughputStatus(Model):
     they began with, though more waited than a batch holds.
     """
 
-    since: datetime | None = None
+    since: MaybeSince = None
     records_per_second: int | None = None
     estimated_catch_up: str | None = None
     records: int = 0
@@ -134,7 +135,7 @@ class OpenTransaction(Model):
 
     partition: str
     offset: int
-    since: datetime
+    since: Since
     records: int = 0
 
 
@@ -143,7 +144,7 @@ class OfflinePartition(Model):
     """A partition for which no leader answers the operator, since when it was first seen so."""
 
     partition: str
-    since: datetime
+    since: Since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +188,7 @@ class DurabilityStatus(Model):
     sooner.
     """
 
-    checked_at: datetime
+    checked_at: Since
     generation: int
     complete: bool
     weak: tuple[WeakSetting, ...] = ()
@@ -208,12 +209,12 @@ class FailureStatus(Model):
 
     count: int
     epoch: int
-    at: datetime
+    at: Since
     reason: FailureReason
     message: str
     remedy: str
     exit_code: int | None = None
-    next_attempt_at: datetime | None = None
+    next_attempt_at: MaybeUntil = None
     spec_hash: str = ""
     repeats: int = 1
     attempts: int | None = None
@@ -247,7 +248,7 @@ class FinishingStatus(Model):
 
     code: str
     revision: str
-    since: datetime
+    since: Since
     until: Mapping[str, int]
     given_up: str = ""
 
@@ -369,15 +370,15 @@ class Status(Model):
     mixed_output: tuple[MixedOutput, ...] = ()
     stable: StableStatus | None = None
     rolled_back: RollbackStatus | None = None
-    fence_unreachable_since: datetime | None = None
+    fence_unreachable_since: MaybeSince = None
     """Of a deleted pipeline: since when its Cassandra has not answered, None after any answer, a refusal as well."""
-    not_ready_since: datetime | None = None
+    not_ready_since: MaybeSince = None
     """Since when the pipeline is neither ready, stalled, nor in a planned step."""
-    unobserved_since: datetime | None = None
+    unobserved_since: MaybeSince = None
     """Since when no pass has seen all that Ready is about: the driver's Jobs, the fence row, Kafka's offsets."""
-    restarted_at: tuple[datetime, ...] = ()
+    restarted_at: Times = ()
     """When the last four runs replaced one that had failed."""
     pages: tuple[PageStatus, ...] = ()
     """Written together with the condition that causes them."""
-    planned_restart_since: datetime | None = None
+    planned_restart_since: MaybeSince = None
     """Since when a healthy run is replaced by plan, until its successor streams; it counts for the fleet's limit."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from fencepost_operator.api import ObjectKey, RunStatus, Status
+from fencepost_operator.api import ObjectKey, Pipeline, RunStatus, Status
+from fencepost_operator.api.moments import Moment, with_moments
+from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.observation import NodeState
 
 T = TypeVar("T")
@@ -22,6 +24,8 @@ class ClockSteps:
     _seen: dict[ObjectKey, tuple[datetime, float]] = field(default_factory=dict)
     _left: dict[ObjectKey, Status] = field(default_factory=dict)
     """The status after that pass."""
+    _moments: dict[ObjectKey, dict[datetime, float]] = field(default_factory=dict)
+    """What the moments in the status were by the monotonic clock."""
     _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
     _stopping: dict[ObjectKey, tuple[tuple[str, str | None], float]] = field(default_factory=dict)
     """The run and the pod that were asked to stop, and when the monotonic clock first showed that."""
@@ -38,6 +42,31 @@ class ClockSteps:
         if before is None:
             return False
         return abs((wall - before[0]).total_seconds() - (monotonic - before[1])) <= TOLERANCE
+
+    def by_this_clock(self, pipeline: Pipeline, wall: datetime, monotonic: float) -> Pipeline:
+        """Return the pipeline with the moments of its status as the wall clock, as it is now, would have shown them.
+
+        So nothing has lasted longer or shorter for a step of the clock, up to TOLERANCE.  What this process finds when
+        it begins, or another operator has recorded, has lasted as long as this wall clock says, and since now where
+        that is still to come.  The status of a paused pipeline stays as it is.
+        """
+        known = self._moments.get(pipeline.key, {})
+        found: dict[datetime, float] = {}
+
+        def moved(recorded: datetime, kind: Moment) -> datetime:
+            at = found[recorded] = known.get(recorded, _at(recorded, kind, wall, monotonic))
+            now = wall - timedelta(milliseconds=round(1000 * (monotonic - at)))
+            if not recorded.microsecond:
+                now = now.replace(microsecond=0)
+            is_ahead = kind is Moment.PAST and recorded > wall
+            if not is_ahead and abs((now - recorded).total_seconds()) <= TOLERANCE:
+                return recorded
+            found[now] = at
+            return now
+
+        status = with_moments(pipeline.status, moved)
+        self._moments[pipeline.key] = found
+        return pipeline if is_paused(pipeline) else replace(pipeline, status=status)
 
     def measured_since(self, key: ObjectKey, status: Status, now: datetime) -> datetime:
         """Return since when the moments in the status are of this process's clock: no other operator has written any.
@@ -74,11 +103,24 @@ class ClockSteps:
         """Note the status after a pass, and the clocks by which it was decided."""
         self._left[key] = status
         self._seen[key] = (wall, monotonic)
+        known = self._moments.setdefault(key, {})
+
+        def noted(recorded: datetime, kind: Moment) -> datetime:
+            known.setdefault(recorded, _at(recorded, kind, wall, monotonic))
+            return recorded
+
+        with_moments(status, noted)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        for known in (self._seen, self._left, self._measured, self._stopping, self._nodes):
+        for known in (self._seen, self._left, self._moments, self._measured, self._stopping, self._nodes):
             known.pop(key, None)
+
+
+def _at(recorded: datetime, kind: Moment, wall: datetime, monotonic: float) -> float:
+    """Return what a recorded moment was, or will be, by the monotonic clock, if the wall clock has not stepped."""
+    at = monotonic + (recorded - wall).total_seconds()
+    return min(at, monotonic) if kind is Moment.PAST else at
 
 
 def _noted(

@@ -93,8 +93,8 @@ class Reconciler:
         return again
 
     async def _pass(self, key: ObjectKey) -> tuple[float | None, str]:
-        pipeline = await self.ports.pipelines.read(key)
-        if pipeline is None:
+        found = await self.ports.pipelines.read(key)
+        if found is None:
             self._attempts.pop(key, None)
             self._steps.forget(key)
             self.permits.forget(key)
@@ -106,9 +106,11 @@ class Reconciler:
             self.ports.pager.forget(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
-        pipeline = await observer.with_valid_spec(pipeline)
-        observation = await observer.observe(pipeline)
-        now, monotonic, run = observation.now, self.ports.clock.monotonic(), pipeline.status.run
+        found = await observer.with_valid_spec(found)
+        observation = await observer.observe(found)
+        now, monotonic = observation.now, self.ports.clock.monotonic()
+        pipeline = self._steps.by_this_clock(found, now, monotonic)
+        run = pipeline.status.run
         node = observation.node_of(run.name) if run is not None else None
         steady = self._steps.is_steady(key, now, monotonic)
         if not steady:
@@ -116,7 +118,7 @@ class Reconciler:
         observation = replace(
             observation,
             clock_is_steady=steady,
-            measured_since=self._steps.measured_since(key, pipeline.status, now),
+            measured_since=self._steps.measured_since(key, found.status, now),
             stop_measured_since=self._steps.stop_measured_since(key, run, now, monotonic),
             node_measured_since=self._steps.node_measured_since(key, node, now, monotonic),
         )
@@ -124,7 +126,7 @@ class Reconciler:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts)
-        recorded = await self._record(pipeline, decision)
+        recorded = await self._record(found, decision)
         self._steps.recorded(key, recorded.status, now, monotonic)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
