@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import smtplib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import apprise
@@ -18,25 +19,33 @@ from fencepost_operator.paging.http_post import answer_of
 
 _ANSWER_LIMIT: Final = 65_536
 """Bytes of a web service's answer that are read."""
-_answers: list[Answer] = []
-"""What web services answered to the message."""
-_accepted: list[bool] = []
-"""At least one item for each recipient that accepted the message."""
-_reports: list[Callable[[Answer], None]] = []
-"""Called as soon as the first recipient has accepted."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What services have answered to the current message."""
+
+    report: Callable[[Answer], None]
+    answers: list[Answer] = field(default_factory=list)
+    is_accepted: bool = False
+    """By at least one recipient."""
+
+    def accept(self) -> None:
+        """Report the first recipient that accepts the message: this process may be killed before the last."""
+        if not self.is_accepted:
+            self.is_accepted = True
+            self.report(Answer(outcome=Outcome.PARTLY))
+
+
+_progress = _Progress(lambda _answer: None)
 
 
 def prepare() -> None:
-    """Load all services; `requests` follows no redirects, uses no proxy, reads little, and notes what is answered."""
+    """Load all services; `requests` follows no redirects and reads little, and what is answered is noted."""
     apprise.Apprise.instantiate("json://localhost")
-    send = requests.sessions.Session.send
-    send_once = requests.adapters.HTTPAdapter.send
-
-    def noting(session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # noqa: ANN401
-        session.trust_env = False
-        response = send(session, request, **options | {"allow_redirects": False})
-        _answers.append(answer_of(response.status_code, response.headers.get("Retry-After")))
-        return response
+    send_once, mark, send_mail = (
+        requests.adapters.HTTPAdapter.send, apprise.NotifyBase.mark_delivered, smtplib.SMTP.sendmail
+    )  # fmt: skip
 
     def reading_little(
         adapter: requests.adapters.HTTPAdapter,
@@ -53,31 +62,22 @@ def prepare() -> None:
         finally:
             response.raw.close()
         response._content_consumed = True  # noqa: SLF001
+        _progress.answers.append(answer_of(response.status_code, response.headers.get("Retry-After")))
         return response
 
-    mark, send_mail = apprise.NotifyBase.mark_delivered, smtplib.SMTP.sendmail
-
     def marking(service: apprise.NotifyBase, *args: Any, **options: Any) -> None:  # noqa: ANN401
-        _note_accepted()
+        _progress.accept()
         mark(service, *args, **options)
 
     def mailing(server: smtplib.SMTP, *args: Any, **options: Any) -> dict[str, tuple[int, bytes]]:  # noqa: ANN401
         refused = send_mail(server, *args, **options)
-        _note_accepted()  # it raises where all are refused
+        _progress.accept()  # it raises where all are refused
         return refused
 
+    requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
+    requests.Session.get_redirect_target = lambda *_: None  # type: ignore[method-assign, assignment]
     apprise.NotifyBase.mark_delivered = marking  # type: ignore[method-assign, assignment]
     smtplib.SMTP.sendmail = mailing  # type: ignore[method-assign, assignment]
-    requests.sessions.Session.send = noting  # type: ignore[method-assign, assignment]
-    requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
-
-
-def _note_accepted() -> None:
-    """Report the first recipient that accepts the message: this process may be killed before the last."""
-    if not _accepted:
-        for report in _reports:
-            report(Answer(outcome=Outcome.PARTLY))
-    _accepted.append(True)
 
 
 def send(message: Message, report: Callable[[Answer], None]) -> Answer:
@@ -85,9 +85,8 @@ def send(message: Message, report: Callable[[Answer], None]) -> Answer:
 
     `report` is called when the first recipient accepts it: a retry sends it to all recipients again.
     """
-    _answers.clear()
-    _accepted.clear()
-    _reports[:] = [report]
+    global _progress  # noqa: PLW0603 - the services that are patched have no other way to it
+    _progress = _Progress(report)
     asset = apprise.AppriseAsset(async_mode=False, secure_logging=True, storage_mode="memory")
     service = apprise.Apprise.instantiate(message.url, asset=asset)
     if service is None:
@@ -95,15 +94,16 @@ def send(message: Message, report: Callable[[Answer], None]) -> Answer:
     service.request_rate_per_sec = 0  # seconds between two recipients: with some, more than the process has
     notifier = apprise.Apprise(asset=asset)
     notifier.add(service)
-    is_accepted = notifier.notify(
+    is_delivered = notifier.notify(
         title=message.title,
         body=message.body,
         notify_type=apprise.NotifyType(message.apprise),
         body_format=apprise.NotifyFormat.TEXT,
     )
-    if is_accepted:
-        return Answer(outcome=Outcome.DELIVERED, status=_answers[-1].status if _answers else 0)
-    bad = [answer for answer in _answers if answer.outcome is not Outcome.DELIVERED]
-    if _accepted:
+    answers = _progress.answers
+    if is_delivered:
+        return Answer(outcome=Outcome.DELIVERED, status=answers[-1].status if answers else 0)
+    bad = [answer for answer in answers if answer.outcome is not Outcome.DELIVERED]
+    if _progress.is_accepted:
         return Answer(outcome=Outcome.PARTLY, status=bad[-1].status if bad else 0)
     return bad[-1] if bad else Answer(outcome=Outcome.FAILED)

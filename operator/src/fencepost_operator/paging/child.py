@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
 from fencepost_operator.paging import delivery, sandbox
-from fencepost_operator.paging.delivery import Answer, Message, Outcome
+from fencepost_operator.paging.delivery import Answer, Message
 from fencepost_operator.paging.http_post import post
 
 Report: TypeAlias = Callable[[Answer], None]
@@ -38,8 +39,13 @@ def main() -> None:
         send_by_apprise = by_apprise.send
     sandbox.Sandbox(sandbox.policy_of(allowance)).enter()
     for number, message in enumerate(messages):
-        report = partial(_report, answers, number)
-        report(_sent(send_by_apprise if message.apprise else _post, message, report))
+        send_one(send_by_apprise if message.apprise else _post, message, partial(_report, answers, number))
+
+
+def send_one(send: Callable[[Message, Report], Answer], message: Message, report: Report) -> None:
+    """Report the answer to a message, nothing after an error: tenants must not learn which one an address causes."""
+    with suppress(Exception):
+        report(send(message, report))
 
 
 def _report(descriptor: int, number: int, answer: Answer) -> None:
@@ -49,21 +55,6 @@ def _report(descriptor: int, number: int, answer: Answer) -> None:
 
 def _post(message: Message, _report: Report) -> Answer:
     return post(message)
-
-
-def _sent(send: Callable[[Message, Report], Answer], message: Message, report: Report) -> Answer:
-    """Send one message; return FAILED after any error, or the answer that was reported before it."""
-    answered = Answer(outcome=Outcome.FAILED)
-
-    def note(answer: Answer) -> None:
-        nonlocal answered
-        answered = answer
-        report(answer)
-
-    try:
-        return send(message, note)
-    except Exception:  # noqa: BLE001 - tenants must not learn which error a service, or its address, causes
-        return answered
 
 
 if __name__ == "__main__":

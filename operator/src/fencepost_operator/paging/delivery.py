@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -55,28 +55,19 @@ class Allowance:
     """Where the sending process may connect: everywhere when `trusted`, else as an EndpointPolicy says."""
 
     trusted: bool
-    entries: tuple[str, ...] = ()
-    reserved: tuple[str, ...] = ()
+    entries: Sequence[str] = ()
+    reserved: Sequence[str] = ()
 
 
 def to_json(messages: Sequence[Message], allowance: Allowance) -> str:
     """Return the request of some messages."""
-    sends = [
-        {"url": m.url, "body": m.body, "title": m.title, "apprise": m.apprise, "headers": dict(m.headers), "ca": m.ca}
-        for m in messages
-    ]
-    policy = {"trusted": allowance.trusted, "entries": allowance.entries, "reserved": allowance.reserved}
-    return json.dumps({"messages": sends, "allowance": policy})
+    return json.dumps({"messages": [asdict(message) for message in messages], "allowance": asdict(allowance)})
 
 
 def from_json(text: str) -> tuple[list[Message], Allowance]:
     """Return what `to_json` made a text of."""
     request: dict[str, Any] = json.loads(text)
-    policy = request["allowance"]
-    allowance = Allowance(
-        trusted=policy["trusted"], entries=tuple(policy["entries"]), reserved=tuple(policy["reserved"])
-    )
-    return [Message(**each) for each in request["messages"]], allowance
+    return [Message(**each) for each in request["messages"]], Allowance(**request["allowance"])
 
 
 def answer_line(number: int, answer: Answer) -> str:
