@@ -24,7 +24,7 @@ from fencepost_operator.api import Condition
 from fencepost_operator.decision import decide, outcome, status
 from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.decision.reporting import conditions, incident_ends, incidents
+from fencepost_operator.decision.reporting import conditions, incident_record, incidents
 from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
@@ -164,7 +164,7 @@ def stalled_sends_no_page(monkeypatch: Patch) -> None:
 
 
 def incidents_end_at_once(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(incident_ends.Ends, "_has_lasted", lambda *_: True)
+    monkeypatch.setattr(incident_record.IncidentRecord, "_has_lasted", lambda *_: True)
 
 
 def pages_are_not_sent(monkeypatch: Patch) -> None:

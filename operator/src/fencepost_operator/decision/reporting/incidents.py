@@ -69,6 +69,8 @@ class Incident:
     condition: str
     severity: Severity
     message: str
+    renewed_at: datetime | None = None
+    """When its Event last came, None without one."""
 
 
 def not_ready_since(before: Status, status: Status, now: datetime) -> datetime | None:
@@ -139,7 +141,7 @@ def _moments(
     for event in events:
         if event.reason in MOMENTS:
             severity = GUIDANCE[Reason(event.reason)].severity
-            yield event.reason, Incident(condition="", severity=severity, message=event.message)
+            yield event.reason, Incident(condition="", severity=severity, message=event.message, renewed_at=now)
 
 
 def _lasting(pages: Mapping[str, PageStatus], found: Mapping[str, Incident]) -> Iterator[tuple[str, Incident]]:
@@ -171,4 +173,4 @@ def _overdue(status: Status, config: ReconcileConfig, now: datetime) -> Iterator
 
 
 def _of(page: PageStatus) -> Incident:
-    return Incident(condition=page.condition, severity=page.severity, message=page.message)
+    return Incident(condition=page.condition, severity=page.severity, message=page.message, renewed_at=page.renewed_at)

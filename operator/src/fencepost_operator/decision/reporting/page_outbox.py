@@ -7,7 +7,7 @@ operator that dies in between sends it again, with the same key.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,8 +27,8 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.pausing import is_paused
-from fencepost_operator.decision.reporting.incident_ends import Ends
-from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED, Incident, not_ready_since, open_incidents
+from fencepost_operator.decision.reporting.incident_record import MESSAGE_LIMIT, IncidentRecord
+from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED, not_ready_since, open_incidents
 from fencepost_operator.decision.reporting.page_mute import silenced_until
 from fencepost_operator.decision.run.restart_loop import restarted_at
 from fencepost_operator.decision.wording import SHOWN, with_remedy
@@ -37,7 +37,6 @@ from fencepost_operator.text import single_line
 
 PAGING_DEGRADED: Final = "PagingDegraded"
 """The condition while a receiver of the namespace, or the annotation that silences, cannot be used."""
-MESSAGE_LIMIT: Final = 1024
 MOST_PAGES: Final = 40
 """More than there are reasons to be open at a time; the CRD allows a few more."""
 GIVE_UP: Final = timedelta(hours=24)
@@ -52,57 +51,28 @@ def with_pages(
     pipeline: Pipeline, decision: Decision, facts: PagingFacts, config: ReconcileConfig, now: datetime
 ) -> Decision:
     """Return the decision with the pages that are to be recorded with it."""
-    before = tuple(_received(page, facts) for page in pipeline.status.pages)
-    if is_paused(pipeline):
-        return _while_paused(pipeline, decision, before, facts, config, now)
-    since = not_ready_since(pipeline.status, decision.status, now)
-    restarts = restarted_at(pipeline.status, decision.status, now)
-    status = replace(decision.status, not_ready_since=since, restarted_at=restarts)
+    before, status = [_received(page, facts) for page in pipeline.status.pages], decision.status
+    paused = is_paused(pipeline)
+    if not paused:
+        since, restarts = not_ready_since(pipeline.status, status, now), restarted_at(pipeline.status, status, now)
+        status = replace(status, not_ready_since=since, restarted_at=restarts)
     known = {page.reason: page for page in before if page.resolved_at is None}
     found = open_incidents(pipeline, status, decision.events, known, config, now)
-    pages = _followed(pipeline, replace(decision, status=status), before, found, facts, config, now)
-    status = replace(status, pages=pages[-MOST_PAGES:])
-    _, wrong = silenced_until(pipeline, now)
-    problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
-    return _held(_with_problem(pipeline, decision, status, problems, now), now)
-
-
-def _while_paused(
-    pipeline: Pipeline,
-    decision: Decision,
-    before: tuple[PageStatus, ...],
-    facts: PagingFacts,
-    config: ReconcileConfig,
-    now: datetime,
-) -> Decision:
-    """Return the decision with the incidents that are looked at during a pause; the others stay as they are."""
-    looked_at = tuple(page for page in before if page.condition in WHILE_PAUSED)
-    left = tuple(page for page in before if page.condition not in WHILE_PAUSED)
-    everything = open_incidents(pipeline, decision.status, (), {}, config, now)
-    found = {reason: incident for reason, incident in everything.items() if incident.condition in WHILE_PAUSED}
-    pages = (*left, *_followed(pipeline, decision, looked_at, found, facts, config, now))
-    return replace(decision, status=replace(decision.status, pages=pages[-MOST_PAGES:]))
-
-
-def _followed(
-    pipeline: Pipeline,
-    decision: Decision,
-    before: Sequence[PageStatus],
-    found: Mapping[str, Incident],
-    facts: PagingFacts,
-    config: ReconcileConfig,
-    now: datetime,
-) -> tuple[PageStatus, ...]:
-    """Return recorded incidents as they are now, and new ones, without those whose end every receiver knows."""
-    reported, silenced = {event.reason for event in decision.events}, silenced_until(pipeline, now)[0] is not None
-    ends = Ends(pipeline=pipeline, status=decision.status, found=found, silenced=silenced, config=config, now=now)
-    known = {page.reason for page in before if page.resolved_at is None}
-    recorded = (
-        _present(page, reported, now) if page.resolved_at is None and page.reason in found else ends.without_cause(page)
-        for page in before
+    left: list[PageStatus] = []
+    if paused:
+        found = {reason: incident for reason, incident in found.items() if incident.condition in WHILE_PAUSED}
+        left = [page for page in before if page.condition not in WHILE_PAUSED]
+    until, wrong = silenced_until(pipeline, now)
+    record = IncidentRecord(
+        pipeline=pipeline, status=status, found=found, silenced=until is not None, config=config, now=now
     )
-    pages = (*recorded, *(_opened(reason, found[reason], reported, now) for reason in found if reason not in known))
-    return tuple(page for page in pages if not _is_done(page, found, facts, now, silenced=silenced))
+    followed = record.after([page for page in before if page not in left])
+    pages = (*left, *(page for page in followed if not _is_done(page, found, facts, now, silenced=record.silenced)))
+    decision = replace(decision, status=replace(status, pages=pages[-MOST_PAGES:]))
+    if paused:
+        return decision
+    problems = [*([PagingProblem(reason=Reason.SILENCE_INVALID, message=wrong)] if wrong else []), *facts.problems]
+    return _held(_with_problem(pipeline, decision, problems, now), now)
 
 
 def due_pages(pipeline: Pipeline, status: Status, now: datetime) -> tuple[PageStatus, ...]:
@@ -135,23 +105,6 @@ def _is_kept(receiver: str, receivers: Sequence[str] | None) -> bool:
     return not any(other.startswith(f"{owner}/") for other in receivers)
 
 
-def _present(page: PageStatus, reported: Collection[str], now: datetime) -> PageStatus:
-    """Return an open page whose cause exists; `reported` are the reasons of this decision's Events."""
-    renewed_at = now if page.renewed_at is not None and page.reason in reported else page.renewed_at
-    return replace(page, quiet_since=None, renewed_at=renewed_at)
-
-
-def _opened(reason: str, incident: Incident, reported: Collection[str], now: datetime) -> PageStatus:
-    return PageStatus(
-        reason=str(reason),
-        condition=incident.condition,
-        severity=incident.severity,
-        message=single_line(incident.message, limit=MESSAGE_LIMIT),
-        opened_at=now,
-        renewed_at=now if reason in reported and not incident.condition else None,
-    )
-
-
 def _is_done(page: PageStatus, found: Collection[str], facts: PagingFacts, now: datetime, *, silenced: bool) -> bool:
     """Return whether every receiver knows the end; unknown receivers are not absent.
 
@@ -170,12 +123,10 @@ def _is_done(page: PageStatus, found: Collection[str], facts: PagingFacts, now: 
     return all(map(page.is_reported_to, reported_once | (set(facts.receivers) - excluded)))
 
 
-def _with_problem(
-    pipeline: Pipeline, decision: Decision, status: Status, problems: Sequence[PagingProblem], now: datetime
-) -> Decision:
+def _with_problem(pipeline: Pipeline, decision: Decision, problems: Sequence[PagingProblem], now: datetime) -> Decision:
     """Report the first receivers or annotations that cannot be used, in a condition, and once in an Event."""
     if not problems:
-        return replace(decision, status=status)
+        return decision
     first = problems[0]
     more = f" And {len(problems) - SHOWN} more." if len(problems) > SHOWN else ""
     shown = " ".join(problem.message for problem in problems[:SHOWN])
@@ -187,11 +138,8 @@ def _with_problem(
     )
     is_new = before is None or before.message != message
     event = (Event(EventType.WARNING, first.reason, message),) if is_new else ()
-    return replace(
-        decision,
-        status=replace(status, conditions=(*status.conditions, condition)),
-        events=(*decision.events, *event),
-    )
+    status = replace(decision.status, conditions=(*decision.status.conditions, condition))
+    return replace(decision, status=status, events=(*decision.events, *event))
 
 
 def _held(decision: Decision, now: datetime) -> Decision:

@@ -1,18 +1,25 @@
-"""When an incident is over: its cause has been gone for a while, so that one that flaps is one incident.  Pure."""
+"""Recorded incidents from one decision to the next: new, lasting, quiet, over.  Pure.
+
+An incident is over when its cause has been gone for a while, so that one that flaps is one incident.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from fencepost_operator.api import PageStatus, Pipeline, ReconcileConfig, Status, condition_of
 from fencepost_operator.decision.reporting.incidents import HELD_UP, READY, Incident
+from fencepost_operator.text import single_line
+
+MESSAGE_LIMIT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """What ends incidents: the pipeline, its status of this decision, and what is open now."""
+class IncidentRecord:
+    """What changes incidents: the pipeline, its status of this decision, and what is open now."""
 
     pipeline: Pipeline
     status: Status
@@ -21,7 +28,27 @@ class Ends:
     config: ReconcileConfig
     now: datetime
 
-    def without_cause(self, page: PageStatus) -> PageStatus:
+    def after(self, before: Sequence[PageStatus]) -> Iterator[PageStatus]:
+        """Yield recorded incidents as they are now, then new ones."""
+        known = {page.reason for page in before if page.resolved_at is None}
+        for page in before:
+            if page.resolved_at is None and page.reason in self.found:
+                yield replace(page, quiet_since=None, renewed_at=self.found[page.reason].renewed_at)
+            else:
+                yield self._absent(page)
+        yield from (self._opened(reason, incident) for reason, incident in self.found.items() if reason not in known)
+
+    def _opened(self, reason: str, incident: Incident) -> PageStatus:
+        return PageStatus(
+            reason=str(reason),
+            condition=incident.condition,
+            severity=incident.severity,
+            message=single_line(incident.message, limit=MESSAGE_LIMIT),
+            opened_at=self.now,
+            renewed_at=incident.renewed_at,
+        )
+
+    def _absent(self, page: PageStatus) -> PageStatus:
         """Return a recorded page whose cause is gone: quiet, then over.
 
         A time ahead is another replica's, whose clock is; this one does not wait for it.
