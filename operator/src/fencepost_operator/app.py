@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,10 +38,11 @@ from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
-from fencepost_operator.pager_setup import Pages
+from fencepost_operator.pager_setup import heartbeat_of, pager_of
 from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
+from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.metrics.scrapes import Scrapes
 from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
@@ -118,10 +119,8 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(offsets.close)
         runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
-        pages = Pages(
-            api=api, objects=objects, settings=settings, policy=policy, metrics=metrics, clock=clock,
-            may_write=may_write, is_leading=leading,
-        )  # fmt: skip
+        counted = PrometheusPageMetrics(metrics.registry)
+        pager = pager_of(settings, api=api, policy=policy, metrics=counted, clock=clock, may_write=may_write)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
@@ -135,7 +134,7 @@ async def run(settings: Settings) -> None:
                 offsets=offsets,
                 metrics=metrics,
                 clock=clock,
-                pager=pages.pager,
+                pager=pager,
                 may_write=may_write,
             ),
             config=ReconcileConfig(
@@ -153,8 +152,15 @@ async def run(settings: Settings) -> None:
         reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
-        await stack.enter_async_context(pages.sent(loops.wake))
-        await stack.enter_async_context(_relist((pipelines.keys, releases.keys), loops, settings))
+        pager.wake = loops.wake
+        await stack.enter_async_context(_beside(pager.run(), name="pager"))
+        if settings.heartbeat_secret:
+            heartbeat = heartbeat_of(
+                settings, objects=objects, pager=pager, metrics=metrics, beaten=counted.beat, is_leading=leading
+            )
+            await stack.enter_async_context(_beside(heartbeat.run(), name="heartbeat"))
+        census = _relist((pipelines.keys, releases.keys), loops, settings)
+        await stack.enter_async_context(_beside(census, name="census"))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(
             loops,
@@ -236,27 +242,17 @@ async def _lead(stack: AsyncExitStack, leadership: Leadership | None) -> None:
     stack.push_async_callback(leadership.release)
     await leadership.acquire()
     log.info("this replica holds the lease", extra={"reason": Reason.LEADING})
-    await stack.enter_async_context(_kept(leadership))
+    await stack.enter_async_context(_beside(_keep(leadership), name="lease"))
 
 
-@asynccontextmanager
-async def _kept(leadership: Leadership) -> AsyncIterator[None]:
-    """Keep the lease while the context lasts; end the process when another replica has it."""
-
-    async def keep() -> None:
-        try:
-            await leadership.keep()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - after any error, the lease is no longer renewed
-            _give_up(error)
-
-    task = asyncio.create_task(keep(), name="lease")
+async def _keep(leadership: Leadership) -> None:
+    """Keep the lease; end the process when another replica has it."""
     try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await leadership.keep()
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - after any error, the lease is no longer renewed
+        _give_up(error)
 
 
 def _give_up(error: BaseException) -> NoReturn:
@@ -274,23 +270,24 @@ def _alone() -> None:
     """Allow each write: there is no other replica."""
 
 
-@asynccontextmanager
-async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) -> AsyncIterator[None]:
+async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) -> None:
     """Look at once, and then now and then, for pipelines without a loop and for what is left of pipelines."""
+    while True:
+        for keys in lists:
+            try:
+                found = await keys(settings.watch_namespaces)
+            except PortError as error:
+                log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
+                continue
+            for key in found:
+                loops.ensure(key)
+        await asyncio.sleep(jittered(_RELIST_INTERVAL))
 
-    async def look() -> None:
-        while True:
-            for keys in lists:
-                try:
-                    found = await keys(settings.watch_namespaces)
-                except PortError as error:
-                    log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
-                    continue
-                for key in found:
-                    loops.ensure(key)
-            await asyncio.sleep(jittered(_RELIST_INTERVAL))
 
-    task = asyncio.create_task(look(), name="census")
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
+    """Have some work done while the context lasts."""
+    task = asyncio.create_task(work, name=name)
     try:
         yield
     finally:

@@ -93,7 +93,7 @@ async def test_what_is_left_of_pipelines_is_found_where_the_pipelines_cannot_be_
 
     monkeypatch.setattr(app, "_RELIST_INTERVAL", 0.001)
     loops = Woken()
-    async with app._relist((denied, left), loops, Settings()):
+    async with app._beside(app._relist((denied, left), loops, Settings()), name="census"):
         async with asyncio.timeout(timedelta(seconds=10).total_seconds()):
             while not loops.keys:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
