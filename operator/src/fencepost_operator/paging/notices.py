@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from fencepost_operator.api import PageState
-from fencepost_operator.paging.page import Page
+from fencepost_operator.paging.page import Page, PageId
 from fencepost_operator.paging.receivers import Kind
 
 MANY: Final = 5
 """Pages of a kind that share a message; two do where there are more messages than may be sent."""
-
-_Sort: TypeAlias = tuple[str, PageState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,31 +42,16 @@ def notices_of(kind: Kind, fresh: Sequence[Page], pages: Iterable[Page], *, most
     if len(found) > most:
         found = _grouped(kind, fresh, 2)
     is_open = {page.reason for page in pages if page.resolved_at is None}
-    lasts = {notice.pages[0].reason: notice for notice in found if notice.is_end}
-    last = {id(notice) for reason, notice in lasts.items() if reason not in is_open}
-    return [replace(each, is_last=id(each) in last) for each in found]
+    last = {notice.pages[0].reason: notice for notice in found if notice.is_end}
+    ended = [notice for reason, notice in last.items() if reason not in is_open]
+    return [replace(notice, is_last=any(notice is each for each in ended)) for notice in found]
 
 
 def _grouped(kind: Kind, fresh: Sequence[Page], many: int) -> list[Notice]:
-    counts = Counter(map(_sort, fresh))
-    shared: dict[_Sort, list[Page]] = {}
-    found: list[list[Page]] = []
+    counts = Counter((page.reason, page.wanted) for page in fresh)
+    groups: dict[PageId | tuple[str, PageState], list[Page]] = {}
     for page in fresh:
-        sort = _sort(page)
-        if counts[sort] < many or not _may_share(kind, page):
-            found.append([page])
-        elif sort in shared:
-            shared[sort].append(page)
-        else:
-            shared[sort] = [page]
-            found.append(shared[sort])
-    return [Notice(pages=tuple(each)) for each in found]
-
-
-def _sort(page: Page) -> _Sort:
-    return page.reason, page.wanted
-
-
-def _may_share(kind: Kind, page: Page) -> bool:
-    """Alertmanager groups alerts itself; PagerDuty ends an incident only by its own key."""
-    return kind is Kind.APPRISE or (kind is Kind.PAGERDUTY and page.resolved_at is None)
+        sort = page.reason, page.wanted
+        can_share = kind is Kind.APPRISE or page.resolved_at is None  # PagerDuty ends an incident only by its own key
+        groups.setdefault(sort if can_share and counts[sort] >= many else page.id, []).append(page)
+    return [Notice(pages=tuple(each)) for each in groups.values()]

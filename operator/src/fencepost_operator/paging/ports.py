@@ -33,14 +33,6 @@ class ReservedAddresses(Protocol):
         ...
 
 
-class NothingReserved:
-    """Reserves no addresses: for use outside a cluster."""
-
-    async def addresses(self) -> Sequence[str]:
-        """Return none."""
-        return ()
-
-
 class PageMetrics(Protocol):
     """Where the pager reports its figures."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -102,16 +102,16 @@ def parse_receivers(source: SecretSource, data: Mapping[str, str]) -> Receivers:
     problems: list[PagingProblem] = []
     found: dict[str, Receiver] = {}
     wrong = dict(_wrong_options(source, data))
+    given = {name: data[name].strip() for name in ALERTMANAGER_OPTIONS if data.get(name) and name not in wrong}
+    options = {name.removeprefix("alertmanager-"): text for name, text in given.items()}
     for kind in Kind:
         lines = list(_lines(data.get(kind, "")))
         if len(lines) > MOST_LINES:
             problems.append(_problem(f"{source.place}, key {kind}, has more than {MOST_LINES} lines"))
-        given = [name for name in ALERTMANAGER_OPTIONS if data.get(name) and name not in wrong]
-        options = {name.partition("-")[2]: data[name].strip() for name in given if kind is Kind.ALERTMANAGER}
         for number, line in lines[:MOST_LINES]:
             where = f"{source.place}, key {kind}, line {number}"
             target, *selecting = line.split()
-            chosen = dict(_pair(text) for text in selecting)
+            chosen = {name: value for name, _, value in (text.partition("=") for text in selecting)}
             if why := _why_not(source, kind, line, target, chosen):
                 problems.append(_problem(f"{where}, {why}"))
                 continue
@@ -120,7 +120,7 @@ def parse_receivers(source: SecretSource, data: Mapping[str, str]) -> Receivers:
                 kind=kind,
                 namespace=source.namespace,
                 target=target,
-                options=options,
+                options=options if kind is Kind.ALERTMANAGER else {},
                 where=where,
                 min_severity=chosen.get(MIN_SEVERITY, "warning"),
                 namespaces=tuple(filter(None, chosen.get(NAMESPACE_SELECTOR, "").split(","))),
@@ -143,16 +143,11 @@ def _wrong_options(source: SecretSource, data: Mapping[str, str]) -> Iterator[tu
         yield name, "is not a certificate in PEM"
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
-
-
 def _why_not(source: SecretSource, kind: Kind, line: str, target: str, chosen: Mapping[str, str]) -> str:
     """Return what is wrong with a line, '' for nothing."""
     if len(line) > LONGEST_LINE:
         return f"is longer than {LONGEST_LINE} characters"
-    if why := _CHECKS[kind](target):
+    if why := _mistake(kind, target):
         return why
     allowed = [MIN_SEVERITY] if source.namespace else [MIN_SEVERITY, NAMESPACE_SELECTOR]
     if chosen.keys() - set(allowed):
@@ -170,44 +165,32 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-def _check_apprise(line: str) -> str:
-    schema, separator, rest = line.partition("://")
-    if not separator or not rest or not _PLAIN.fullmatch(line):
-        return "is not a URL of Apprise, such as mailtos://user:password@example.com"
-    if schema.lower() not in SCHEMAS:
-        return "names a service of Apprise that is not offered; docs/pages.md has those that are"
+def _mistake(kind: Kind, target: str) -> str:
+    """Return what is wrong with a URL or a key, '' for nothing."""
+    match kind:
+        case Kind.APPRISE:
+            schema, separator, rest = target.partition("://")
+            if not separator or not rest or not _PLAIN.fullmatch(target):
+                return "is not a URL of Apprise, such as mailtos://user:password@example.com"
+            if schema.lower() not in SCHEMAS:
+                return "names a service of Apprise that is not offered; docs/pages.md has those that are"
+        case Kind.PAGERDUTY:
+            if not _ROUTING_KEY.fullmatch(target):
+                return "is not a routing key of PagerDuty's Events API v2: 32 letters and digits"
+        case Kind.ALERTMANAGER:
+            if not _PLAIN.fullmatch(target) or not _is_base_url(target):
+                example = "http://alertmanager.monitoring:9093"
+                return f"is not a base URL such as {example}; set an account in alertmanager-username"
     return ""
 
 
-def _check_routing_key(line: str) -> str:
-    return (
-        ""
-        if _ROUTING_KEY.fullmatch(line)
-        else "is not a routing key of PagerDuty's Events API v2: 32 letters and digits"
-    )
-
-
-def _check_alertmanager(line: str) -> str:
+def _is_base_url(text: str) -> bool:
     try:
-        url = urlsplit(line)
-        valid = (
-            url.scheme in {"http", "https"}
-            and _PLACE.fullmatch(url.netloc) is not None
-            and url.port != 0
-            and not (url.query or url.fragment)
-        )
+        url = urlsplit(text)
+        is_place = _PLACE.fullmatch(url.netloc) is not None and url.port != 0
     except ValueError:
-        valid = False
-    if not valid or not _PLAIN.fullmatch(line):
-        return "is not a base URL such as http://alertmanager.monitoring:9093; set an account in alertmanager-username"
-    return ""
-
-
-_CHECKS: Final[Mapping[Kind, Callable[[str], str]]] = {
-    Kind.APPRISE: _check_apprise,
-    Kind.PAGERDUTY: _check_routing_key,
-    Kind.ALERTMANAGER: _check_alertmanager,
-}
+        return False
+    return is_place and url.scheme in {"http", "https"} and not (url.query or url.fragment)
 
 
 def _id(source: SecretSource, kind: Kind, line: str) -> str:

@@ -22,7 +22,7 @@ from fencepost_operator.paging.messages import messages_of
 from fencepost_operator.paging.notices import Notice
 from fencepost_operator.paging.page import Page, PagingFacts, PagingProblem
 from fencepost_operator.paging.pending_pages import PendingPages
-from fencepost_operator.paging.ports import NothingReserved, PageMetrics, ReceiverSource, ReservedAddresses, Sender
+from fencepost_operator.paging.ports import PageMetrics, ReceiverSource, ReservedAddresses, Sender
 from fencepost_operator.paging.receiver_queue import ReceiverQueue
 from fencepost_operator.paging.receivers import OPERATORS, Receiver, Receivers
 from fencepost_operator.ports import SteadyClock
@@ -93,7 +93,7 @@ class QueuedPager:
 
     source: ReceiverSource
     sender: Sender
-    cluster: ReservedAddresses = field(default_factory=NothingReserved)
+    cluster: ReservedAddresses | None = None
     """Addresses that no namespace's receiver may use, beside those that the configuration reserves."""
     metrics: PageMetrics
     clock: SteadyClock
@@ -352,7 +352,8 @@ class QueuedPager:
     async def _allowance(self, receiver: Receiver) -> Allowance:
         if receiver.is_trusted:
             return Allowance(trusted=True)
-        reserved = (*self.config.reserved, *await self.cluster.addresses())
+        cluster = await self.cluster.addresses() if self.cluster is not None else ()
+        reserved = (*self.config.reserved, *cluster)
         return Allowance(trusted=False, entries=self.config.allowed_endpoints, reserved=reserved)
 
 
