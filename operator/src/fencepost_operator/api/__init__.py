@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
 from fencepost_operator.api.loss_status import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic
-from fencepost_operator.api.page_status import PageSent, PageState, PageStatus
+from fencepost_operator.api.page_status import PageSent, PageState, PageStatus, Reported
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
@@ -152,6 +152,7 @@ __all__ = [
     "Reason",
     "ReconcileConfig",
     "ReplacedTopic",
+    "Reported",
     "ResolvedTarget",
     "RestartSpec",
     "Revision",

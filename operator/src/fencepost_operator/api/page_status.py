@@ -26,8 +26,25 @@ class PageSent(Model):
     outcome: PageState
 
 
+class Reported:
+    """What receivers are to know of an incident, and which of them do."""
+
+    __slots__ = ()
+    resolved_at: datetime | None
+    sent: tuple[PageSent, ...]
+
+    @property
+    def wanted(self) -> PageState:
+        """The page that each receiver should have."""
+        return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
+
+    def is_reported_to(self, receiver: str) -> bool:
+        """Whether the receiver knows how it is."""
+        return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageStatus(Model):
+class PageStatus(Reported, Model):
     """One incident, until it is over and every receiver has that page. At most one per reason is open.
 
     `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
@@ -44,12 +61,3 @@ class PageStatus(Model):
     quiet_since: MaybeSince = None
     resolved_at: MaybeSince = None
     sent: tuple[PageSent, ...] = ()
-
-    @property
-    def wanted(self) -> PageState:
-        """The page that each receiver should have."""
-        return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
-
-    def is_reported_to(self, receiver: str) -> bool:
-        """Whether the receiver knows how it is."""
-        return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)

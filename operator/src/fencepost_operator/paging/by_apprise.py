@@ -75,7 +75,7 @@ def prepare() -> None:
         return refused
 
     requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
-    requests.Session.get_redirect_target = lambda *_: None  # type: ignore[method-assign, assignment]
+    requests.Session.get_redirect_target = lambda *_: None  # type: ignore[method-assign]
     apprise.NotifyBase.mark_delivered = marking  # type: ignore[method-assign, assignment]
     smtplib.SMTP.sendmail = mailing  # type: ignore[method-assign, assignment]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-from fencepost_operator.api import ObjectKey, PageSent, PageState
+from fencepost_operator.api import ObjectKey, PageSent, PageState, Reported
 
 PageId: TypeAlias = tuple[str, PageState]
 """Dedup key, and the state that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Reported):
     """One incident of a pipeline.  All text is bounded and on one line each.
 
     `dedup_key` identifies the incident: a page that arrives twice is recognized, and an end that arrives late ends no
@@ -31,11 +31,6 @@ class Page:
     details: Mapping[str, str] = field(default_factory=dict)
     runbook: str = ""
     sent: tuple[PageSent, ...] = ()
-
-    @property
-    def wanted(self) -> PageState:
-        """The state that each receiver should have."""
-        return PageState.OPENED if self.resolved_at is None else PageState.RESOLVED
 
     @property
     def id(self) -> PageId:
@@ -57,10 +52,6 @@ class Page:
     def is_urgent(self) -> bool:
         """Whether it must wake the person on call."""
         return self.severity == "critical" and self.resolved_at is None
-
-    def is_reported_to(self, receiver: str) -> bool:
-        """Whether the receiver has the current state."""
-        return any(sent.receiver == receiver and sent.outcome is self.wanted for sent in self.sent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
