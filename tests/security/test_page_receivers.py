@@ -141,6 +141,39 @@ async def test_no_redirect_is_followed(listener: Listener) -> None:
     assert not [path for path in listener.requests if path.startswith("/there")]
 
 
+def proxies(listener: Listener) -> dict[str, str]:
+    """Return an environment that names the listener as the proxy of everything."""
+    return dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), f"http://127.0.0.1:{listener.port}")
+
+
+async def test_no_proxy_of_the_operators_environment_is_used(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, url in proxies(listener).items():
+        monkeypatch.setenv(name, url)
+    place = f"127.0.0.1:{listener.port}"
+    await send(TRUSTED, *(apprise(form.format(place)) for form in FORMS), Message(url=f"http://{place}/a", body=""))
+    assert len(listener.requests) == len(FORMS) + 1
+    assert [path for path in listener.requests if path.startswith("http")] == []
+
+
+def test_the_services_use_no_proxy_even_with_an_environment(listener: Listener) -> None:
+    """A proxy would connect to any name in a tenant's line; the sandbox sees the proxy's address alone."""
+    program = """
+import sys
+from fencepost_operator.paging import by_apprise
+from fencepost_operator.paging.delivery import Message
+by_apprise.prepare()
+for url in sys.argv[1:]:
+    by_apprise.send(Message(url=url, title="title", body="body", apprise="failure"), lambda _answer: None)
+"""
+    urls = [form.format(f"127.0.0.1:{listener.port}") for form in FORMS]
+    command = [sys.executable, "-I", "-c", program, *urls]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env=proxies(listener))
+    assert len(listener.requests) == len(FORMS)
+    assert [path for path in listener.requests if path.startswith("http")] == []
+
+
 @pytest.mark.parametrize(
     "line",
     [

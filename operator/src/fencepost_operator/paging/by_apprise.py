@@ -41,7 +41,7 @@ _progress = _Progress(lambda _answer: None)
 
 
 def prepare() -> None:
-    """Load all services; `requests` follows no redirects and reads little, and what is answered is noted."""
+    """Load all services; `requests` follows no redirects, uses no proxy, reads little, and notes what is answered."""
     apprise.Apprise.instantiate("json://localhost")
     send_once, mark, send_mail = (
         requests.adapters.HTTPAdapter.send, apprise.NotifyBase.mark_delivered, smtplib.SMTP.sendmail
@@ -76,6 +76,8 @@ def prepare() -> None:
 
     requests.adapters.HTTPAdapter.send = reading_little  # type: ignore[method-assign, assignment]
     requests.Session.get_redirect_target = lambda *_: None  # type: ignore[method-assign]
+    # Each session sets it to True when it is created, and reads it for proxies, accounts and certificates.
+    requests.Session.trust_env = property(lambda _: False, lambda *_: None)  # type: ignore[assignment]
     apprise.NotifyBase.mark_delivered = marking  # type: ignore[method-assign, assignment]
     smtplib.SMTP.sendmail = mailing  # type: ignore[method-assign, assignment]
 
