@@ -1,0 +1,1 @@
+"""The checkpoint directory over HTTP, in the dialect of Hadoop's WebHDFS client, which ships with Spark."""
