@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import BinaryIO, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
@@ -30,7 +30,15 @@ class ChunkStore(Protocol):
         ...
 
 
-def write_file(store: ChunkStore, file: UUID, content: BinaryIO, *, limit: int) -> int:
+class Readable(Protocol):
+    """What a file is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most so many of the next bytes, and none at the end."""
+        ...
+
+
+def write_file(store: ChunkStore, file: UUID, content: Readable, *, limit: int) -> int:
     """Store what `content` has, and return its length in bytes: all of it is durable then.
 
     Raises CheckpointFull for more than `limit` bytes, FenceError.
@@ -64,7 +72,7 @@ def read_file(
             yield content[max(start - part * CHUNK, 0) : stop - part * CHUNK]
 
 
-def _window(content: BinaryIO) -> list[bytes]:
+def _window(content: Readable) -> list[bytes]:
     """Return the next chunks, at most WINDOW; a socket may return fewer bytes than it is asked for."""
     window: list[bytes] = []
     while len(window) < WINDOW and (chunk := _chunk(content)):
@@ -74,7 +82,7 @@ def _window(content: BinaryIO) -> list[bytes]:
     return window
 
 
-def _chunk(content: BinaryIO) -> bytes:
+def _chunk(content: Readable) -> bytes:
     found = content.read(CHUNK)
     while found and len(found) < CHUNK and (more := content.read(CHUNK - len(found))):
         found += more

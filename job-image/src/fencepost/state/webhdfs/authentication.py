@@ -1,0 +1,104 @@
+"""Who may ask: a header that the name service checks, and tickets that its redirects carry to a data service.
+
+Hadoop's client adds no header whose value is ours, but one whose name is ours: the header against cross-site requests,
+`dfs.webhdfs.rest-csrf.custom-header`.  So the name is the secret.  It is a setting of Spark's, which reaches executors
+over their encrypted connection, and it contains the word "secret": Spark redacts it in its pages and event log.  It is
+in no URL, since Java puts those into messages of exceptions, and Spark puts a checkpoint's location into plans.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Final, TypeAlias, TypeVar
+
+HEADER_PREFIX: Final = "x-fencepost-secret-"
+TICKET_LIFE: Final = 3600.0
+"""Seconds. A reader whose ticket has expired asks the name service for another one; nodes' clocks differ by less."""
+
+
+class NotAuthentic(Exception):
+    """The header or the ticket is missing, forged, expired or made for something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadTicket:
+    """Allows one file to be stored, and says which name service lists it then: 'host:port'."""
+
+    file: str
+    report_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTicket:
+    """Allows one file to be read."""
+
+    file: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTicket:
+    """States that all chunks of a file are durable."""
+
+    file: str
+    length: int
+
+
+Ticket: TypeAlias = UploadTicket | ReadTicket | StoredTicket
+T = TypeVar("T", UploadTicket, ReadTicket, StoredTicket)
+
+
+class Keys:
+    """What processes of one generation derive from its secret."""
+
+    def __init__(self, secret: str, *, now: Callable[[], float] = time.time) -> None:
+        self._secret = secret.encode()
+        self._now = now
+
+    def header(self, scope: str) -> str:
+        """Return the name of the header of a scope: a pipeline and an epoch."""
+        return HEADER_PREFIX + self._mac(f"header {scope}".encode())[:32]
+
+    def check_header(self, headers: Mapping[str, str], scope: str) -> None:
+        """Raise NotAuthentic unless the header of the scope is among them. Names are in lower case."""
+        expected = self.header(scope)
+        if not any(hmac.compare_digest(name.encode(), expected.encode()) for name in headers):
+            raise NotAuthentic("the request does not belong to this run")
+
+    def ticket(self, ticket: Ticket) -> str:
+        """Return a ticket as the value of a URL's parameter."""
+        fields = {"kind": type(ticket).__name__, "until": self._now() + TICKET_LIFE, **asdict(ticket)}
+        text = base64.urlsafe_b64encode(json.dumps(fields).encode()).rstrip(b"=")
+        return f"{text.decode()}.{self._mac(b'ticket ' + text)}"
+
+    def opened(self, value: str, kind: type[T]) -> T:
+        """Return the ticket of this kind; raises NotAuthentic."""
+        text, _, mac = value.partition(".")
+        if not hmac.compare_digest(mac.encode(), self._mac(b"ticket " + text.encode()).encode()):
+            raise NotAuthentic("the ticket is not ours")
+        fields = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if fields.pop("kind") != kind.__name__ or fields.pop("until") < self._now():
+            raise NotAuthentic("the ticket has expired, or is for something else")
+        return kind(**fields)
+
+    def _mac(self, message: bytes) -> str:
+        return hmac.digest(self._secret, b"fencepost webhdfs " + message, hashlib.sha256).hex()
+
+
+def client_settings(header: str) -> dict[str, str]:
+    """Return Spark's settings for a client that sends the header with each request, and never repeats one.
+
+    A request whose answer is lost has an unknown outcome, which the fence settles, not the client.
+    """
+    return {
+        "spark.hadoop.dfs.webhdfs.rest-csrf.enabled": "true",
+        "spark.hadoop.dfs.webhdfs.rest-csrf.custom-header": header,
+        "spark.hadoop.dfs.webhdfs.rest-csrf.methods-to-ignore": "NONE",
+        "spark.hadoop.dfs.http.client.retry.policy.enabled": "false",
+    }

@@ -1,0 +1,100 @@
+"""The bytes of a checkpoint's files over WebHDFS: a process beside each worker, and one beside the driver.
+
+It knows no names: tickets of the name service say what may be stored or read.  A file is acknowledged when all its
+chunks are durable and the name service has listed it.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from contextlib import closing
+from http import HTTPStatus
+from itertools import chain
+from typing import Final
+from uuid import UUID
+
+from fencepost.fence.errors import FenceUnavailable
+from fencepost.state.chunks import CHUNK, ChunkStore, read_file, write_file
+from fencepost.state.webhdfs import answers
+from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, UploadTicket
+from fencepost.state.webhdfs.file_cache import Copy, FileCache
+from fencepost.state.webhdfs.http_server import Answer, Body, Request
+from fencepost.state.webhdfs.name_service import STORED, asked_range
+
+LARGEST_FILE: Final = 4 * 1024**3
+"""Bytes of an upload."""
+REPORT_TIMEOUT: Final = 50.0
+"""Seconds: Hadoop's client gives up after 60."""
+
+
+class DataService:
+    """Stores and reads files for holders of tickets."""
+
+    def __init__(self, store: ChunkStore, cache: FileCache, keys: Keys) -> None:
+        self._store = store
+        self._cache = cache
+        self._keys = keys
+
+    def handle(self, request: Request) -> Answer:
+        """Answer one request."""
+        ticket = request.parameters.get("ticket", "")
+        try:
+            if request.method == "PUT":
+                return self._store_file(self._keys.opened(ticket, UploadTicket), request.body)
+            return self._read_file(self._keys.opened(ticket, ReadTicket), request)
+        except answers.FAILURES as error:
+            return answers.failure(error)
+
+    def _store_file(self, ticket: UploadTicket, body: Body) -> Answer:
+        file = UUID(ticket.file)
+        with self._cache.writing(file) as copy:
+            length = write_file(self._store, file, Copied(body, copy), limit=LARGEST_FILE)
+        return self._report(ticket.report_to, StoredTicket(file=ticket.file, length=length))
+
+    def _report(self, address: str, stored: StoredTicket) -> Answer:
+        """Return what the name service answers, as the answer to the upload."""
+        try:
+            with closing(http.client.HTTPConnection(address, timeout=REPORT_TIMEOUT)) as connection:
+                connection.request("POST", f"/?op={STORED}&ticket={self._keys.ticket(stored)}")
+                answer = connection.getresponse()
+                content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise FenceUnavailable(f"the name service does not answer: {error}") from error
+        return Answer.of(HTTPStatus.CREATED if answer.status == HTTPStatus.OK else answer.status, content)
+
+    def _read_file(self, ticket: ReadTicket, request: Request) -> Answer:
+        start, stop = asked_range(request.parameters, ticket.length)
+        blocks = self._blocks(UUID(ticket.file), ticket.length, start, stop)
+        first = next(blocks, b"")  # a missing chunk is an answer here, and an end of the connection later
+        return Answer(status=HTTPStatus.OK, blocks=chain((first,), blocks), length=stop - start)
+
+    def _blocks(self, file: UUID, length: int, start: int, stop: int) -> Iterator[bytes]:
+        cached = self._cache.open(file, length)
+        if cached is not None:
+            with cached:
+                cached.seek(start)
+                while start < stop and (block := cached.read(min(CHUNK, stop - start))):
+                    start += len(block)
+                    yield block
+        elif stop - start == length:
+            with self._cache.writing(file) as copy:
+                for block in read_file(self._store, file, length):
+                    copy.write(block)
+                    yield block
+        else:
+            yield from read_file(self._store, file, length, start=start, stop=stop)
+
+
+class Copied:
+    """A body that is also written to a file as it is read."""
+
+    def __init__(self, body: Body, copy: Copy) -> None:
+        self._body = body
+        self._copy = copy
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` of the next bytes, and none at the end."""
+        piece = self._body.read(size)
+        self._copy.write(piece)
+        return piece

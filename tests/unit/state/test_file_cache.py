@@ -1,0 +1,83 @@
+"""The copies of files on a worker's scratch volume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from fencepost.state.webhdfs import file_cache
+from fencepost.state.webhdfs.file_cache import FileCache
+
+
+def put(cache: FileCache, length: int) -> UUID:
+    file = uuid4()
+    with cache.writing(file) as copy:
+        copy.write(b"x" * length)
+    return file
+
+
+def has(cache: FileCache, file: UUID, length: int) -> bool:
+    stream = cache.open(file, length)
+    if stream is None:
+        return False
+    with stream:
+        return stream.read() == b"x" * length
+
+
+def test_least_recently_used_goes_first(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, most=25)
+    first, second = put(cache, 10), put(cache, 10)
+    assert has(cache, first, 10)
+    third = put(cache, 10)
+    assert [has(cache, file, 10) for file in (first, second, third)] == [True, False, True]
+    assert sum(path.stat().st_size for path in tmp_path.glob("*/*")) == 20
+
+
+def test_file_larger_than_the_cache(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, most=5)
+    assert not has(cache, put(cache, 10), 10)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_restart_finds_the_files(tmp_path: Path) -> None:
+    file = put(FileCache(tmp_path, most=100), 10)
+    (next(tmp_path.iterdir()) / "1.part").write_bytes(b"cut")
+    again = FileCache(tmp_path, most=100)
+    assert has(again, file, 10)
+    assert not has(again, file, 11)
+    assert len(list(tmp_path.glob("*/*"))) == 1
+
+
+def test_restart_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = put(FileCache(tmp_path, most=100), 10)
+    (tmp_path / "boot").write_text("another\n")
+    monkeypatch.setattr(file_cache, "BOOT_ID", tmp_path / "boot")
+    assert not has(FileCache(tmp_path, most=100), file, 10)
+    assert not list(tmp_path.glob(f"*/{file}"))
+
+
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    cache, file = FileCache(tmp_path, most=100), uuid4()
+
+    def cut() -> None:
+        with cache.writing(file) as copy:
+            copy.write(b"x")
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        cut()
+    assert not has(cache, file, 1)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    cache = FileCache(tmp_path, most=100)
+    with monkeypatch.context() as context:
+        context.setattr(Path, "open", full)
+        file = put(cache, 10)
+    assert not has(cache, file, 10)

@@ -1,0 +1,151 @@
+"""Uploads and reads that fail half-way: nothing is listed that is not durable, and no answer is mistaken for a file."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from fakes.checkpoint_services import Served, serving
+from fencepost.fence.errors import FenceUnavailable
+from fencepost.state.chunks import CHUNK
+from fencepost.state.errors import PathMissing
+from fencepost.state.memory import MemoryChunks
+from fencepost.state.tree import StoredFile
+from fencepost.state.webhdfs.data_services import DataServices
+
+CONTENT = b"x" * (CHUNK + 1)
+
+
+@pytest.fixture
+def chunks() -> MemoryChunks:
+    return MemoryChunks()
+
+
+@pytest.fixture
+def served(chunks: MemoryChunks, tmp_path: Path) -> Iterator[Served]:
+    with serving(chunks, tmp_path / "cache") as made:
+        yield made
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    status: int
+    location: str
+    content: bytes
+
+
+def ask(url: str, method: str, body: bytes = b"", header: str = "x-none") -> Answered:
+    """Send one request, without following a redirect."""
+    parts = urlsplit(url)
+    with closing(http.client.HTTPConnection(parts.netloc, timeout=10)) as connection:
+        connection.request(method, f"{parts.path}?{parts.query}", body=body, headers={header: ""})
+        answer = connection.getresponse()
+        return Answered(answer.status, answer.headers.get("Location", ""), answer.read())
+
+
+def named(served: Served, method: str, query: str, path: str = "state/a") -> Answered:
+    """Ask the name service."""
+    url = f"http://127.0.0.1:{served.name_server.port}/webhdfs/v1/e1/{path}?{query}"
+    return ask(url, method, header=served.names.header)
+
+
+def upload_location(served: Served) -> str:
+    return named(served, "PUT", "op=CREATE").location
+
+
+def is_listed(served: Served) -> bool:
+    try:
+        served.checkpoint.status("state/a")
+    except PathMissing:
+        return False
+    return True
+
+
+def test_cut_upload(served: Served, tmp_path: Path) -> None:
+    parts = urlsplit(upload_location(served))
+    with socket.create_connection(("127.0.0.1", served.data_server.port)) as connection:
+        connection.sendall(f"PUT /?{parts.query} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert not is_listed(served)
+    assert not [path for path in (tmp_path / "cache").glob("*/*") if path.is_file()]
+
+
+def test_store_that_is_away(served: Served, chunks: MemoryChunks) -> None:
+    def away(_: str) -> None:
+        raise FenceUnavailable("no replica answers")
+
+    chunks.before = away
+    assert ask(upload_location(served), "PUT", CONTENT).status == 503
+    assert not is_listed(served)
+
+
+def test_epoch_that_ends_during_the_upload(served: Served) -> None:
+    location = upload_location(served)
+    served.checkpoint.close()
+    assert ask(location, "PUT", CONTENT).status == 403
+    assert not is_listed(served)
+
+
+def test_name_service_that_is_gone(served: Served) -> None:
+    location = upload_location(served)
+    served.name_server.stop()
+    assert ask(location, "PUT", CONTENT).status == 503
+
+
+def test_second_use_of_a_ticket(served: Served) -> None:
+    location = upload_location(served)
+    assert [ask(location, "PUT", CONTENT).status for _ in range(2)] == [201, 403]
+
+
+def test_ticket_to_read_stores_nothing(served: Served) -> None:
+    assert ask(upload_location(served), "PUT", CONTENT).status == 201
+    location = named(served, "GET", "op=OPEN").location
+    assert ask(location, "PUT", b"other").status == 403
+    assert ask(location, "GET").content == CONTENT
+
+
+def test_missing_chunk_is_an_error_and_not_a_short_file(served: Served, chunks: MemoryChunks, tmp_path: Path) -> None:
+    assert ask(upload_location(served), "PUT", CONTENT).status == 201
+    file = served.checkpoint.open("state/a")
+    assert isinstance(file, StoredFile)
+    del chunks.chunks[file.id, 1]
+    for copy in (tmp_path / "cache").glob(f"*/{file.id}"):
+        copy.unlink()
+    assert ask(named(served, "GET", "op=OPEN").location, "GET").status == 500
+
+
+def test_operation_that_a_checkpoint_does_not_need(served: Served) -> None:
+    for method, query in (("POST", "op=APPEND"), ("PUT", "op=SETXATTR"), ("GET", "op=DELETE"), ("GET", "")):
+        assert named(served, method, query).status == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["../e2/state/a", "state/../../e2/a", "state/%2e%2e/a", "state/a%00", "state/" + "x" * 2000]
+)
+def test_path_that_no_checkpoint_has(served: Served, path: str) -> None:
+    for method, query in (("PUT", "op=CREATE"), ("PUT", "op=MKDIRS"), ("DELETE", "op=DELETE&recursive=true")):
+        assert named(served, method, query, path).status == 403
+    named(served, "PUT", "op=CREATE", "state/a")
+    assert named(served, "PUT", "op=RENAME&destination=/e2/a").status == 403
+
+
+def test_log_file_that_is_too_large(served: Served) -> None:
+    location = named(served, "PUT", "op=CREATE", "offsets/.0.tmp").location
+    assert ask(location, "PUT", b"x" * (1024 * 1024 + 1), header=served.names.header).status == 400
+
+
+def test_data_service_of_the_clients_node() -> None:
+    """The one that answers there; a node without one uses the driver's."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        assert DataServices(own="driver:1", port=port).near("127.0.0.1") == f"127.0.0.1:{port}"
+    assert DataServices(own="driver:1", port=port).near("127.0.0.1") == "driver:1"
+    assert DataServices(own="driver:1").near("127.0.0.1") == "driver:1"
