@@ -69,6 +69,12 @@ class Range:
         """Return other offsets of the partition, reached under an epoch that is not known."""
         return replace(self, start=start, until=until, leader_epoch=None, epoch_start=None)
 
+    def fields(self) -> tuple[str, int, int, int, int | None, str | None, int | None]:
+        """Return the arguments of an equal range, for JSON."""
+        return (
+            self.topic, self.partition, self.start, self.until, self.leader_epoch, self.topic_id, self.epoch_start
+        )  # fmt: skip
+
     @property
     def records(self) -> int:
         """Offsets in the range; at least the number of records (compaction and transactions leave gaps)."""

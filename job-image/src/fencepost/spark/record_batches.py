@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -23,24 +23,15 @@ from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.sinks import BatchToken, task_half
 from fencepost.spark import failures
 from fencepost.spark.outputs import named
-from fencepost.spark.source import counted
+from fencepost.spark.source import Read, counted
 from fencepost.spark.tasks.assignment import PROPERTY, Assignment
 from fencepost.spark.tasks.fan_out import write_all
 
 if TYPE_CHECKING:
     from fencepost.context import RecordContext, RecordTransform
-    from fencepost.kafka.reader import Reached, Seen
     from fencepost.sinks import SinkTask
     from fencepost.spark.tasks.counts import SliceCounter
     from fencepost.spark.tasks.fan_out import Write
-
-
-class Read(Protocol):
-    """Yields the records of some ranges, as `fencepost.kafka.reader.read` does."""
-
-    def __call__(self, ranges: Sequence[Range], *, reached: Reached, seen: Seen) -> Iterator[pa.RecordBatch]:
-        """Yield them."""
-        ...
 
 
 def empty() -> pa.RecordBatch:

@@ -8,18 +8,20 @@ driver.  Over fake records, 2 cores under changing load, four runs each: a batch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
 from fencepost.batch import Range
 from fencepost.kafka.reader import content_bytes, read
+from fencepost.spark.tasks.slice_row import SliceRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fencepost.kafka.reader import Reached, Seen
     from fencepost.spark.tasks.counts import SliceCounter
 
 SCHEMA: Final = (
@@ -54,6 +56,25 @@ def _read_slices(
         for index in batch.column(0).to_pylist():
             records = read(slices[index], properties, patience=patience, reached=counter.reach, seen=counter.see)
             yield from counted(records, counter, index)
+
+
+class Read(Protocol):
+    """Yields the records of some ranges, as `fencepost.kafka.reader.read` does."""
+
+    def __call__(self, ranges: Sequence[Range], *, reached: Reached, seen: Seen) -> Iterator[pa.RecordBatch]:
+        """Yield them."""
+        ...
+
+
+def read_rows(
+    read: Read, counter: Callable[[int], SliceCounter], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Read the slices of a stream's rows, each of which is the text of a SliceRow."""
+    for rows in batches:
+        for text in rows.column(0).to_pylist():
+            row = SliceRow.of_json(text)
+            counts = counter(row.number)
+            yield from counted(read(row.ranges, reached=counts.reach, seen=counts.see), counts, row.index)
 
 
 def counted(batches: Iterable[pa.RecordBatch], counter: SliceCounter, index: int) -> Iterator[pa.RecordBatch]:

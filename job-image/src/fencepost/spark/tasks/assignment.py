@@ -32,13 +32,7 @@ class Assignment:
 
     def to_json(self) -> str:
         """Return the text of the local property."""
-        slices = [
-            [
-                (one.topic, one.partition, one.start, one.until, one.leader_epoch, one.topic_id, one.epoch_start)
-                for one in part
-            ]
-            for part in self.slices
-        ]
+        slices = [[one.fields() for one in part] for part in self.slices]
         fields = [slices, self.number, self.version, self.token, self.offsets, self.is_repeated]
         return json.dumps(fields, separators=(",", ":"))
 

@@ -1,0 +1,102 @@
+"""The records of Kafka as a stream: batch after batch, each from a plan of the driver.
+
+Spark gets the offsets of a batch as a text, and one row for each slice.  A `mapInArrow` over these rows reads the
+slices, as for a batch without a stream (`fencepost.spark.source`): with the same slicing, counts and errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from fencepost.batch import Batch
+from fencepost.spark.jvm.streaming_table import StreamingTable
+from fencepost.spark.source import SCHEMA, Read, read_rows
+from fencepost.spark.tasks.counts import ReadCounts
+from fencepost.spark.tasks.slice_row import SliceRow
+from fencepost.spark.tasks.slicing import slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Plans(Protocol):
+    """Chooses the batches. Spark's query asks, in its own thread; what is raised ends the query."""
+
+    def start(self) -> Mapping[str, int]:
+        """Return the offsets at which a query without a checkpoint starts."""
+        ...
+
+    def end(self, start: Mapping[str, int]) -> Mapping[str, int]:
+        """Return where the next batch ends, `start` when there is nothing to read. May wait for records."""
+        ...
+
+    def batch(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
+        """Return the batch from one to the other, which the fence row has as planned."""
+        ...
+
+
+def offsets_text(offsets: Mapping[str, int]) -> str:
+    """Return offsets as Spark writes them into its checkpoint. Equal offsets have equal texts."""
+    return json.dumps(dict(sorted(offsets.items())), separators=(",", ":"))
+
+
+def offsets_of(text: str) -> dict[str, int]:
+    """Return the offsets of `offsets_text`. Raises ValueError for another text."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(type(offset) is int for offset in found.values()):
+        raise ValueError(f"not offsets of this source: {text[:200]!r}")
+    return found
+
+
+class StreamSource:
+    """The source of one query. `counts` has what the tasks of the newest batch read."""
+
+    def __init__(
+        self, spark: SparkSession, plans: Plans, *, read: Read, split: bool = True, name: str = "Kafka"
+    ) -> None:
+        self._spark = spark
+        self._plans = plans
+        self._read = read
+        self._split = split
+        self._table = StreamingTable(spark, self, name=name)
+        self.counts = ReadCounts(spark.sparkContext)
+        self._planned: tuple[str, str] | None = None
+        self._rows: Sequence[str] = ()
+        self._record_size: float | None = None
+        """Mean bytes of a record in the last batch that had some."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the plans raised first; Spark has its text alone."""
+        return self._table.failure
+
+    def frame(self) -> DataFrame:
+        """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.SCHEMA`."""
+        return self._table.frame().mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
+
+    def initial(self) -> str:
+        """Return where a query without a checkpoint starts."""
+        return offsets_text(self._plans.start())
+
+    def latest(self, start: str) -> str:
+        """Return where the batch after `start` ends."""
+        return offsets_text(self._plans.end(offsets_of(start)))
+
+    def partitions(self, start: str, end: str) -> Sequence[str]:
+        """Return a row for each slice of a batch: the same for each question about the batch."""
+        if self._planned != (start, end):
+            self._rows = self._sliced(self._plans.batch(offsets_of(start), offsets_of(end)))
+            self._planned = start, end
+        return self._rows
+
+    def _sliced(self, batch: Batch) -> Sequence[str]:
+        records, size = self.counts.total()
+        if records:
+            self._record_size = size / records
+        number = self.counts.begin().batch
+        cores = max(1, int(self._spark.sparkContext.defaultParallelism))
+        parts = slices(batch.ranges, cores, split=self._split, record_size=self._record_size)
+        return [SliceRow(number, index, part).to_json() for index, part in enumerate(parts) if part]
