@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, PageSent, PageState, PageStatus
+from fencepost_operator.api import ObjectKey, PageSent, PageState
 from fencepost_operator.paging.page import Page, PagingFacts, Receipt
 from simulation.invariants import require
 from simulation.world import SimulatedWorld
@@ -20,15 +20,16 @@ class Inbox:
     """What the receiver knows: by key, what it got last. It gets no incident under two keys."""
 
     known: dict[str, PageState] = field(default_factory=dict)
-    keys: dict[tuple[ObjectKey, str, datetime], str] = field(default_factory=dict)
+    keys: dict[tuple[str, datetime], str] = field(default_factory=dict)
+    """By reason, and when the incident began."""
 
     def take(self, page: Page) -> None:
-        key = self.keys.setdefault((page.key, page.reason, page.opened_at), page.dedup_key)
+        key = self.keys.setdefault((page.reason, page.opened_at), page.dedup_key)
         require(key == page.dedup_key, f"another key: {page.dedup_key}")
         self.known[page.dedup_key] = page.wanted
 
-    def has_open(self, key: ObjectKey, page: PageStatus) -> bool:
-        return self.known.get(self.keys.get((key, page.reason, page.opened_at), "")) is PageState.OPENED
+    def open(self) -> set[tuple[str, datetime]]:
+        return {incident for incident, key in self.keys.items() if self.known[key] is PageState.OPENED}
 
 
 @dataclass(slots=True)

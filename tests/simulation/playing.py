@@ -314,9 +314,17 @@ class Play:
         for operator, count in zip(self.operators, before, strict=True):
             require(len(operator.writes) == count, f"not quiet: {operator.writes[count:][:5]}")
         require(len(self.world.table.history) == rows, "not quiet: the fence row changes")
+        self._check_inbox()
+
+    def _check_inbox(self) -> None:
+        """Look whether the receiver has each open incident, and no other one that this operator could end."""
         pipeline = self.world.pipeline(KEY)
-        for page in pipeline.status.pages if pipeline is not None else ():
-            require(page.resolved_at is not None or self.inbox.has_open(KEY, page), f"not sent: {page.reason}")
+        pages = pipeline.status.pages if pipeline is not None else ()
+        open_, known = {(page.reason, page.opened_at) for page in pages if page.resolved_at is None}, self.inbox.open()
+        require(open_ <= known, f"not sent: {open_ - known}")
+        is_forced = any(isinstance(event, e.RemoveFinalizer) for event in self.history.events)
+        if len(self.operators) == 1 and not is_forced:
+            require(known <= open_, f"open at the receiver: {known - open_}")
 
 
 def play(history: History, coverage: Coverage | None = None) -> Failure | None:

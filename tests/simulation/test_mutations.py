@@ -24,7 +24,7 @@ from fencepost_operator.api import Condition
 from fencepost_operator.decision import decide, outcome, status
 from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.decision.reporting import conditions, incident_record, incidents
+from fencepost_operator.decision.reporting import conditions, incident_record, incidents, page_outbox
 from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
@@ -167,6 +167,10 @@ def incidents_end_at_once(monkeypatch: Patch) -> None:
     monkeypatch.setattr(incident_record.IncidentRecord, "_has_lasted", lambda *_: True)
 
 
+def ends_are_not_sent(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(page_outbox, "_is_done", lambda page, *_, **__: page.resolved_at is not None)
+
+
 def pages_are_not_sent(monkeypatch: Patch) -> None:
     monkeypatch.setattr(reconciler, "due_pages", lambda *_: ())
 
@@ -222,6 +226,7 @@ MUTATIONS = {
         Mutation(retries_at_once, ("a hot loop",)),
         Mutation(stalled_sends_no_page, ("without a page",)),
         Mutation(incidents_end_at_once, ("is over after",)),
+        Mutation(ends_are_not_sent, ("open at the receiver",)),
         Mutation(pages_are_not_sent, ("not sent",)),
         Mutation(transition_times_move, ("Ready did not change",)),
         Mutation(stalled_pipelines_loop, ("a stalled pipeline loops",)),
