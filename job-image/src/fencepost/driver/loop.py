@@ -20,14 +20,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fencepost.batch import EMPTY, Batch, Watermarks, Written, between
+from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.leader_epochs import LeaderEpochs
 from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loss_report import recorded
-from fencepost.driver.plan import Plan, Position
+from fencepost.driver.plan import Plan
+from fencepost.driver.planning import Planning
 from fencepost.driver.ports import Engine, Log, Records
 from fencepost.driver.recovery.bisection import Piece
 from fencepost.driver.recovery.poison import Isolator
@@ -105,12 +106,12 @@ class Loop:
         self._look_ahead = look_ahead
         self._polling = LogPolling(source, stop)
         self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
+        self._planning = Planning(config, self._polling, self._limit)
         self._claiming = Claiming(
             config=config, fence=fence, polling=self._polling, limit=self._limit.records, wait=self._wait, now=now
         )
         self._row: FenceRow | None = None
         self._seen_epochs: Mapping[str, int] = {}
-        self._unavailable: tuple[str, ...] = ()
         self._exercised = now()
         self._in_progress: InProgress | None = None
         self._looks_in_vain = 0
@@ -184,7 +185,7 @@ class Loop:
 
     def _stream(self) -> None:
         batch, is_begun = self._planned(), True  # a predecessor may have written a part of it
-        while not self._stop.is_set() and not self._is_finished():
+        while not self._stop.is_set() and not self._planning.is_finished(self.row):
             try:
                 batch, is_begun = self._step(batch), False
             except DataLoss as lost:
@@ -224,26 +225,20 @@ class Loop:
         self._show()
         return self._planned()
 
-    def _is_finished(self) -> bool:
-        """Return whether this run was to finish what its code began, and has."""
-        bound = self._config.finish_until
-        return bool(bound) and all(self.row.offsets.get(key, end) >= end for key, end in bound.items())
-
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
-        topics = set(self._config.source.topics)
-        until = {key: end for key, end in self.row.planned.items() if split_offset_key(key)[0] in topics}
-        row = self.row
-        batch = between(row.offsets, until, row.leader_epochs, row.topic_ids, row.epoch_starts)
-        written = self._claiming.written_until, self.row.begun
-        is_repeated = any(part.start < ends.get(part.key, 0) for part in batch.ranges for ends in written)
-        return Batch(ranges=batch.ranges, until=batch.until, leader_epochs=self._seen_epochs, is_repeated=is_repeated)
+        return plan.recorded(
+            self.row,
+            self._config.source.topics,
+            leader_epochs=self._seen_epochs,
+            written_until=self._claiming.written_until,
+        )
 
     def _plan(self, watch: Stopwatch) -> Batch:
         """Plan the next batch and record its end at the fence, before anything of it is written."""
         with watch.phase("plan"):
-            found = self._next()
-        self._tell_unavailable(found.unavailable)
+            found = self._planning.next(self.row)
+        self._planning.note(found)
         offsets = found.position.offsets
         if found.batch.is_empty and offsets.keys() == self.row.offsets.keys():
             return EMPTY
@@ -257,24 +252,6 @@ class Loop:
             )
         self._seen_epochs = found.batch.leader_epochs
         return self._planned()
-
-    def _next(self) -> Plan:
-        """Return the plan after the committed offsets. Raises DataLoss, DependencyDown."""
-        # Begun beside the last batch, and not there when that was committed.
-        begun = self._polling.begun()
-        if begun is not None:
-            found = self._after(self.row.offsets, begun)
-            if not found.batch.is_empty:
-                return found
-        return self._after(self.row.offsets, self._polling.now())
-
-    def _after(self, offsets: Mapping[str, int], state: Watermarks) -> Plan:
-        """Return the plan of a batch of the size that is right now. Raises DataLoss."""
-        row = self.row
-        position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
-        found = plan.after(position, row.topic_ids, state, self._config.source.topics, self._limit.records)
-        bound = self._config.finish_until
-        return replace(found, batch=plan.up_to(found.batch, found.position.offsets, bound)) if bound else found
 
     def _do(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Do one batch, without the records that fail alone; return the next one when there is a full one."""
@@ -348,7 +325,7 @@ class Loop:
                 log_ends=None if following is None else following.log_ends,
             )
         if following is not None:
-            self._tell_unavailable(following.unavailable)
+            self._planning.note(following)
             self._seen_epochs = following.batch.leader_epochs
         phases = {**watch.phases, **written.phases, "total": watch.total()}
         self._after_commit(batch, written, phases, lag=None if following is None else following.lag)
@@ -396,7 +373,7 @@ class Loop:
                 work=written.work,
                 phases=phases,
                 lag=lag,
-                unavailable=self._unavailable,
+                unavailable=self._planning.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
                 dead_letter=dead_letter,
             )
@@ -413,22 +390,9 @@ class Loop:
             return None, None
         try:
             state = self._polling.within(self._look_ahead)
-            return None if state is None else self._after(offsets, state), None
+            return None if state is None else self._planning.after(self.row, offsets, state), None
         except DriverError as error:
             return None, error
-
-    def _tell_unavailable(self, keys: tuple[str, ...]) -> None:
-        """Log the partitions that are left out, when they change."""
-        if keys == self._unavailable:
-            return
-        self._unavailable = keys
-        if keys:
-            log.warning(
-                "Kafka has no leader for some partitions: the batches leave them out",
-                extra={"fields": {"partitions": list(keys)}},
-            )
-        else:
-            log.info("all partitions are available again")
 
     def _idle(self) -> None:
         """Wait a little; exercise the workers now and then."""

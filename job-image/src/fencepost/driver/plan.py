@@ -179,6 +179,20 @@ def after(position: Position, topic_ids: Mapping[str, str], log: Watermarks, top
     )
 
 
+def recorded(
+    row: FenceRow, topics: Iterable[str], *, leader_epochs: Mapping[str, int], written_until: Mapping[str, int]
+) -> Batch:
+    """Return the batch that the row has as planned.
+
+    `leader_epochs` are those of `Batch`; up to `written_until` an earlier run may have written output.
+    """
+    until = {key: row.planned[key] for key in _keys(row.planned, topics)}
+    batch = between(row.offsets, until, row.leader_epochs, row.topic_ids, row.epoch_starts)
+    ends = written_until, row.begun
+    is_repeated = any(part.start < each.get(part.key, 0) for part in batch.ranges for each in ends)
+    return replace(batch, leader_epochs=leader_epochs, is_repeated=is_repeated)
+
+
 def up_to(batch: Batch, offsets: Mapping[str, int], bound: Mapping[str, int]) -> Batch:
     """Return what of a batch after `offsets` lies before the offsets of `bound`; nothing of other partitions."""
     until = {key: min(end, max(bound.get(key, 0), offsets[key])) for key, end in batch.until.items()}
