@@ -51,6 +51,12 @@ MODULES: Final = (
         tests=("tests/unit/fence/test_fence.py", "tests/unit/fence/test_rewind.py", *LOOP_TESTS),
     ),
     Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=LOOP_TESTS),
+    Module(name="driver/planning", sources=("job-image/src/fencepost/driver/planning.py",), tests=LOOP_TESTS),
+    Module(
+        name="driver/stream_plan",
+        sources=("job-image/src/fencepost/driver/stream_plan.py",),
+        tests=("tests/unit/driver/test_stream_plan.py",),
+    ),
     Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=LOOP_TESTS),
     Module(
         name="decision/rules",

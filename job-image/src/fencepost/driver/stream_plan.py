@@ -1,0 +1,186 @@
+"""The batches of a stream: planned by the rules of the loop when Spark asks, and read as the fence row has them.
+
+Spark repeats the batch that its checkpoint has as planned.  The checkpoint is served from the fence row, so that is the
+batch which the row has as planned, and no other one is read.  The row says where a batch starts: it also has partitions
+that are new, and offsets beyond what was accepted as lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fencepost.batch import EMPTY, Batch, Written
+from fencepost.contract import DriverConfig
+from fencepost.driver import plan
+from fencepost.driver.leader_epochs import Committed, LeaderEpochs
+from fencepost.driver.log_polling import LogPolling, Stopping
+from fencepost.driver.plan import Plan
+from fencepost.driver.planning import Planning
+from fencepost.driver.ports import Log, Records
+from fencepost.driver.sizing.batch_limit import Limit
+from fencepost.errors import BatchFailed
+from fencepost.fence import FenceRow, Starting
+
+POLL: Final = 1.0
+"""Longest time in seconds between two looks at an idle log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffsets:
+    """What the fence records of a batch before anything of it is written; see `Fence.plan`."""
+
+    offsets: Mapping[str, int]
+    planned: Mapping[str, int]
+    growth_barrier: Mapping[str, int]
+    log_ends: Mapping[str, int]
+
+
+def starting(row: FenceRow, found: Starting, topics: Iterable[str]) -> Starting:
+    """Return what the claim of a stream records, of what that of a loop would: no batch but the one to be repeated.
+
+    Spark plans each other batch, after the claim; and it repeats a batch as a whole, however large it is.
+    """
+    planned = {key: max(at, row.planned.get(key, 0)) for key, at in found.offsets.items()}
+    return replace(found, planned=planned, begun=plan.begun(row, found.offsets, planned, topics))
+
+
+class StreamPlan:
+    """The plans of one run, from its claim on. The query's thread asks; `row` returns the newest fence row.
+
+    `leader_epochs` and `written_until` are those of the claim (`fencepost.driver.claiming`).
+    """
+
+    def __init__(
+        self,
+        *,
+        config: DriverConfig,
+        row: Callable[[], FenceRow],
+        source: Log,
+        records: Records,
+        stop: threading.Event,
+        leader_epochs: Mapping[str, int],
+        written_until: Mapping[str, int],
+        now: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._config = config
+        self._row = row
+        self._polling = LogPolling(source, stop)
+        self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
+        self._planning = Planning(config, self._polling, self._limit)
+        self._epochs = LeaderEpochs(records)
+        self._seen_epochs = leader_epochs
+        self._written_until = written_until
+        self._now = now
+        self._wait = wait or stop.wait
+        self._found: Plan | None = None
+        self._began: float | None = None
+        self.looks_in_vain = 0
+        """How often Kafka had nothing to read. From any thread."""
+        self.hand: Batch = EMPTY
+        """The batch that is being written; an empty one between batches. From any thread."""
+
+    def start(self) -> Mapping[str, int]:
+        """Return the committed offsets."""
+        return self._row().offsets
+
+    def end(self, start: Mapping[str, int]) -> Mapping[str, int]:
+        """Return where the batch after the committed offsets ends; `start` after a wait when there is nothing to read.
+
+        Raises Stopping between two batches, once a stop was requested or this run has finished what its code began;
+        DataLoss, DependencyDown.
+        """
+        self._pause()
+        self._polling.check_stop()
+        row = self._row()
+        if self._planning.is_finished(row):
+            raise Stopping
+        self._limit.rise()
+        found = self._planning.next(row)
+        self._planning.note(found)
+        if found.batch.is_empty:
+            self.looks_in_vain += 1
+            self._wait(min(max(self._config.batch_interval, 0.05), POLL))
+            return start
+        self._found = found
+        return _planned(found)
+
+    def planned(self, end: Mapping[str, int]) -> PlannedOffsets:
+        """Return what the fence records of the batch that ends there; nothing new of one that reads no records.
+
+        Spark runs such a batch when a watermark has moved.
+        """
+        row, found = self._row(), self._found
+        if found is not None and _planned(found) == end:
+            self._seen_epochs = found.batch.leader_epochs
+            position = found.position
+            return PlannedOffsets(
+                offsets=position.offsets, planned=end, growth_barrier=position.barrier, log_ends=found.log_ends
+            )
+        return PlannedOffsets(
+            offsets=row.offsets, planned=row.offsets, growth_barrier=row.growth_barrier, log_ends=row.log_ends
+        )
+
+    def batch(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
+        """Return the batch that the row has as planned, and look at the log for the next one meanwhile.
+
+        Raises BatchFailed for another batch, DataLoss, DependencyDown.
+        """
+        row = self._row()
+        if start == end:
+            return EMPTY
+        reached = {key: max(end.get(key, 0), at) for key, at in row.offsets.items()}
+        if {**end, **reached} != row.planned:
+            raise BatchFailed(
+                f"Spark's checkpoint has a batch up to {dict(end)}, and the fence row one up to {dict(row.planned)}",
+                remedy="Report this: nothing of the batch is read or committed.",
+            )
+        found = plan.recorded(
+            row,
+            self._config.source.topics,
+            leader_epochs=self._seen_epochs,
+            written_until=self._written_until,
+        )
+        self._epochs.before(found)
+        self.hand = found
+        self._began = self._now()
+        self._polling.begin()
+        return found
+
+    def written(self, written: Written) -> Committed:
+        """Return the leader epochs to be committed with the batch at hand; learn from what it took.
+
+        Raises DataLoss, DependencyDown: then the batch must not be committed.
+        """
+        batch, seconds = self.hand, self._now() - (self._began or 0.0)
+        if batch.is_empty:
+            return Committed()
+        epochs = self._epochs.after(batch, written.epochs)
+        self._limit.measure(batch, written, seconds=seconds)
+        return epochs
+
+    def committed(self) -> None:
+        """End the batch at hand."""
+        self.hand = EMPTY
+
+    def close(self) -> None:
+        """Look at the log no more."""
+        self._polling.end()
+
+    def _pause(self) -> None:
+        """Let the interval between two batches' starts pass, unless the last batch was a full one."""
+        began, found, self._began = self._began, self._found, None
+        self._found = None
+        if began is None or (found is not None and found.batch.records >= self._limit.records):
+            return
+        left = began + self._config.batch_interval - self._now()
+        if left > 0:
+            self._wait(left)
+
+
+def _planned(found: Plan) -> dict[str, int]:
+    return {**found.position.offsets, **found.batch.until}
