@@ -357,8 +357,8 @@ class Statuses:
         _paged(pipeline, after)
         self._ended(pipeline, after)
         self._rollback(pipeline, after)
-        began = after.planned_restart_since
-        if began in self.unpermitted and began != before.planned_restart_since:
+        began, since = after.planned_restart_since, before.planned_restart_since
+        if began in self.unpermitted and (since is None or since < began):
             require(AHEAD in after.message, "a healthy run is replaced without a permit")
         if (before.state, _reason(before)) != (after.state, _reason(after)):
             self.while_stalled.clear()

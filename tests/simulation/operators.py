@@ -129,8 +129,11 @@ class SimulatedPermits(RestartPermits):
         return not self._is_busy and RestartPermits.may_restart(self, key, now)
 
     def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, now: datetime) -> None:
-        """Note whether a restart begins without a permit: its status then says why."""
-        if since is not None and since not in self._world.restarts:
+        """Note whether a restart begins without a permit: its status then says why.
+
+        One that began earlier has another moment where the clock has stepped.
+        """
+        if since == now and since not in self._world.restarts:
             if self._is_busy:
                 self._world.invariants.statuses.unpermitted.add(since)
             self._world.restarts.add(since)

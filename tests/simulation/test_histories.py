@@ -199,6 +199,17 @@ def test_the_end_of_an_incident_that_is_sent_late_ends_no_later_one() -> None:
     assert play(History(559532, history.Setup(operators=2, max_attempts=2), happens)) is None
 
 
+def test_a_restart_that_began_with_a_permit_needs_no_other_one_when_the_clock_steps() -> None:
+    """Injected: ten minutes ahead, while other pipelines have all permits (seed 142)."""
+    happens = (
+        events.ChangeImage(22.0),
+        events.HostileRecord(26.0),
+        events.BusyFleet(36.0, seconds=45.0),
+        events.StepClock(58.0, seconds=1.0),
+    )
+    assert play(History(142, history.Setup(), happens)) is None
+
+
 def test_an_acceptance_of_ranges_withdraws_one_of_what_expires_later() -> None:
     """Injected: a second acceptance of the same loss, after a run claimed under the open one (seed 410498)."""
     happens = (

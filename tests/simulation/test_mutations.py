@@ -30,7 +30,7 @@ from fencepost_operator.decision.rules import health, preconditions, restart, st
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
 from fencepost_operator.observation import Known, Liveness, RunList, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
-from simulation import events
+from simulation import events, operators
 from simulation.__main__ import explained
 from simulation.history import History, Setup
 from simulation.playing import Failure, Play, play
@@ -167,6 +167,10 @@ def incidents_end_at_once(monkeypatch: Patch) -> None:
     monkeypatch.setattr(incident_record.IncidentRecord, "_has_lasted", lambda *_: True)
 
 
+def restarts_need_no_permit(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(operators.SimulatedPermits, "may_restart", lambda *_: True)
+
+
 def ends_are_not_sent(monkeypatch: Patch) -> None:
     monkeypatch.setattr(page_outbox, "_is_done", lambda page, *_, **__: page.resolved_at is not None)
 
@@ -226,6 +230,7 @@ MUTATIONS = {
         Mutation(retries_at_once, ("a hot loop",)),
         Mutation(stalled_sends_no_page, ("without a page",)),
         Mutation(incidents_end_at_once, ("is over after",)),
+        Mutation(restarts_need_no_permit, ("without a permit",)),
         Mutation(ends_are_not_sent, ("open at the receiver",)),
         Mutation(pages_are_not_sent, ("not sent",)),
         Mutation(transition_times_move, ("Ready did not change",)),
