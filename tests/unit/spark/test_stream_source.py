@@ -1,95 +1,35 @@
-"""A stateful query over the stream of Kafka's records; log and reader are made here, Spark and its checkpoint are real.
+"""A stateful query over the stream of Kafka's records; Spark and its checkpoint are real, log and reader are not.
 
 Each run of a query ends by an exception, as a run of the driver does.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.batch import Batch, Range, between
+from fakes import streamed_log
+from fakes.streamed_log import Counts, Log, expected, reading, start
+from fencepost.batch import Range
 from fencepost.contract import Loss, Reason
-from fencepost.errors import ATTEMPT, DataLoss, as_worker_error, begin_attempt
+from fencepost.errors import DataLoss, as_worker_error
 from fencepost.spark import failures
 from fencepost.spark.stream_source import StreamSource, offsets_of, offsets_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-LIMIT = 50
-"""Records of a partition in one batch."""
-KEYS = 7
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-}
-
-
-class Finished(Exception):
-    """Everything is read."""
 
 
 class Crash(Exception):
     """The run ends here."""
-
-
-@dataclass
-class Log:
-    """A log, and the plans of batches in it. `asked` has the batches that Spark asked for."""
-
-    ends: dict[str, int]
-    begin: dict[str, int] = field(default_factory=dict)
-    before: Callable[[int], None] = lambda _: None
-    """Called before the nth batch of a run is given to Spark."""
-    asked: list[tuple[Mapping[str, int], Mapping[str, int]]] = field(default_factory=list)
-
-    def start(self) -> Mapping[str, int]:
-        return {key: self.begin.get(key, 0) for key in self.ends}
-
-    def end(self, start: Mapping[str, int]) -> Mapping[str, int]:
-        if start == self.ends:
-            raise Finished
-        return {key: min(end, start.get(key, 0) + LIMIT) for key, end in self.ends.items()}
-
-    def batch(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
-        self.asked.append((start, end))
-        self.before(len(self.asked))
-        return between(start, end)
-
-
-def reading(
-    ranges: Sequence[Range],
-    *,
-    reached: Callable[[str, int], object],
-    seen: Callable[[str, int, int], object],
-    fault: Callable[[Range], None] = lambda _: None,
-) -> Iterator[pa.RecordBatch]:
-    """One record per offset."""
-    from fencepost.testing import record_batch  # noqa: PLC0415
-
-    for one in ranges:
-        fault(one)
-        yield record_batch(
-            [
-                {"partition": one.partition, "offset": offset, "value": str(offset % KEYS).encode()}
-                for offset in range(one.start, one.until)
-            ]
-        )
-        reached(one.key, one.until + 1)
-        seen(one.key, one.until - 1, 3)
 
 
 def crash_once(flag: str, part: Range) -> None:
@@ -105,49 +45,19 @@ def crash_once(flag: str, part: Range) -> None:
         )
 
 
-def expected(ends: Mapping[str, int]) -> dict[str, int]:
-    return dict(Counter(str(offset % KEYS) for end in ends.values() for offset in range(end)))
-
-
-@dataclass
-class Counts:
-    """What the query has counted by key: it returns each count that a batch changes."""
-
-    before_commit: Callable[[int], None] = lambda _: None
-    """Called with the number of a batch after its state is written, and before the batch is committed."""
-    found: dict[str, int] = field(default_factory=dict)
-    error: Exception | None = None
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        rows.sparkSession.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
-        try:
-            written = rows.collect()
-        except Exception as error:
-            self.error = error
-            raise
-        self.before_commit(batch)
-        self.found |= {row["value"].decode(): row["count"] for row in written}
-
-
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
     from pyspark import cloudpickle  # noqa: PLC0415
 
-    # The workers do not find the tests on their path.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    made = spark.newSession()
-    for name, value in SETTINGS.items():
-        made.conf.set(name, value)
-    return made
+    return streamed_log.prepared(spark)
 
 
 def run(frame: DataFrame, sink: Counts, checkpoint: Path) -> None:
     """Count by value until something is raised."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415
 
-    counted = frame.groupBy("value").count()
-    writer = counted.writeStream.outputMode("update").foreachBatch(sink)
-    query = writer.option("checkpointLocation", f"file://{checkpoint}").start()
+    query = start(frame, sink, str(checkpoint))
     with pytest.raises(StreamingQueryException):
         query.awaitTermination(120)
 
@@ -182,6 +92,22 @@ def test_a_query_that_ends_anywhere_counts_each_record_once(session: SparkSessio
     assert found == expected(ends)
     second = ({"t/0": 50, "t/1": 50}, {"t/0": 100, "t/1": 95})
     assert [batches[0] for batches in asked] == [({"t/0": 0, "t/1": 0}, {"t/0": 50, "t/1": 50}), *3 * [second]]
+
+
+def test_a_query_that_is_killed_counts_each_record_once(session: SparkSession, tmp_path: Path) -> None:
+    """SIGKILL, with the state of batch 1 written and the batch not committed."""
+    ends = {"t/0": 130, "t/1": 95}
+    command = [sys.executable, "-m", streamed_log.__name__, str(tmp_path), json.dumps(ends), "1"]
+    own_jvm = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    with subprocess.Popen(command, env=own_jvm, stdout=subprocess.PIPE, text=True) as query:
+        assert query.stdout is not None
+        assert query.stdout.readline() == "written\n"
+        query.kill()
+
+    log, sink = Log(ends), Counts()
+    run(StreamSource(session, log, read=reading).frame(), sink, tmp_path)
+    assert log.asked[0] == ({"t/0": 50, "t/1": 50}, {"t/0": 100, "t/1": 95})
+    assert sink.found == expected(ends)
 
 
 def test_what_a_plan_raises_is_there_as_it_was_raised(session: SparkSession, tmp_path: Path) -> None:
