@@ -104,7 +104,24 @@ def test_a_master_that_was_scaled_to_nothing_is_a_change() -> None:
     assert damage(wanted, found) == "StatefulSet orders-g1-worker was changed (spec.replicas)"
 
 
+def revision(packed: bytes) -> dict[str, Any]:
+    return {"data": {"release": base64.b64encode(base64.b64encode(packed)).decode()}}
+
+
 def test_the_objects_of_a_revision_are_read_from_helms_secret() -> None:
     release = {"name": "r", "manifest": f"---\n{json.dumps(WANTED)}\n"}
-    packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(release).encode()))).decode()
-    assert applied_objects({"data": {"release": packed}}) == (WANTED,)
+    assert applied_objects(revision(gzip.compress(json.dumps(release).encode()))) == (WANTED,)
+
+
+@pytest.mark.parametrize("damaged", [slice(0, 40), slice(0, 15)])
+def test_a_revision_that_is_not_whole_is_refused(damaged: slice) -> None:
+    packed = gzip.compress(json.dumps({"manifest": json.dumps(WANTED)}).encode())[damaged]
+    with pytest.raises(ValueError, match="not whole"):
+        applied_objects(revision(packed))
+
+
+def test_a_revision_whose_bytes_changed_is_refused() -> None:
+    packed = bytearray(gzip.compress(json.dumps({"manifest": json.dumps(WANTED)}).encode()))
+    packed[12] ^= 0xFF
+    with pytest.raises((ValueError, OSError)):
+        applied_objects(revision(bytes(packed)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -28,7 +29,11 @@ def applied_objects(secret: Manifest) -> tuple[Manifest, ...]:
     Raises ValueError, KeyError or OSError for what Helm does not write.
     """
     packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
-    lines: list[str] = json.loads(gzip.decompress(packed))["manifest"].splitlines()
+    try:
+        release = gzip.decompress(packed)
+    except (EOFError, zlib.error) as error:  # gzip raises neither as an OSError
+        raise ValueError(f"the release is not whole: {error}") from error
+    lines: list[str] = json.loads(release)["manifest"].splitlines()
     return tuple(json.loads(line) for line in lines if line != "---")
 
 
