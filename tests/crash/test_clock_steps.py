@@ -149,6 +149,17 @@ async def test_a_step_of_the_clock_is_no_part_of_the_stop_timeout() -> None:
     await stage.until(lambda: stage.world.table.rows[ROW].epoch == 2, seconds=10)
 
 
+async def test_a_pod_that_kubernetes_deletes_has_its_grace_period_by_no_other_clock() -> None:
+    stage, clock = await running()
+    clock.ahead = timedelta(hours=2)
+    stage.world.drivers[0].batch_takes = timedelta(seconds=20)
+    await stage.run(10)
+    stage.world.delete_pod(stage.world.newest_pod())
+    await stage.replaced()
+    assert stage.generation == 1
+    assert stage.world.drivers[0].exit_code == 0
+
+
 async def test_two_operators_whose_clocks_differ_replace_no_healthy_run() -> None:
     """Each records moments by its own clock, by which the other one must measure nothing."""
     stage, clock = await running()

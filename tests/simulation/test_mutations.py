@@ -20,7 +20,7 @@ from fencepost.driver.recovery.bisection import Bisection
 from fencepost.errors import BatchFailed
 from fencepost.fence import Fence, FenceRow
 from fencepost.spark import failures
-from fencepost_operator.api import Condition
+from fencepost_operator.api import Condition, Pipeline
 from fencepost_operator.decision import decide, outcome, status
 from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
@@ -28,7 +28,7 @@ from fencepost_operator.decision.reporting import conditions, incident_record, i
 from fencepost_operator.decision.rewind import machine, target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
-from fencepost_operator.observation import Known, Liveness, RunList, Unknown
+from fencepost_operator.observation import Known, Liveness, Observation, RunList, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
 from simulation import events, operators
 from simulation.__main__ import explained
@@ -424,7 +424,7 @@ def test_a_step_of_the_wall_clock_replaces_no_run(ahead: float, monkeypatch: Pat
     history = History(0, Setup(), (events.Retry(40.2), events.StepClock(41.2, ahead=ahead)))
     assert epochs(history) == 1
     if ahead > 0:
-        monkeypatch.setattr(clock_steps.ClockSteps, "is_steady", lambda *_: True)
+        monkeypatch.setattr(clock_steps.ClockSteps, "by_this_clock", lambda _self, pipeline, *_: pipeline)
         assert epochs(history) > 1
 
 
@@ -440,10 +440,19 @@ def test_another_operators_clock_is_not_a_grace_period(monkeypatch: Patch) -> No
     )
     history = History(2512, Setup(operators=2), happens)
     assert play(history) is None
-    monkeypatch.setattr(
-        clock_steps.ClockSteps, "stop_measured_since", lambda _self, _key, run, *_: run and run.stop_requested_at
-    )
-    monkeypatch.setattr(clock_steps.ClockSteps, "node_measured_since", lambda *_: START - timedelta(days=1))
+    usual = clock_steps.ClockSteps.measured
+
+    def by_recorded_times(
+        self: clock_steps.ClockSteps, found: Pipeline, pipeline: Pipeline, observation: Observation, monotonic: float
+    ) -> Observation:
+        run = pipeline.status.run
+        return replace(
+            usual(self, found, pipeline, observation, monotonic),
+            stop_measured_since=run.stop_requested_at if run is not None else None,
+            node_measured_since=START - timedelta(days=1),
+        )
+
+    monkeypatch.setattr(clock_steps.ClockSteps, "measured", by_recorded_times)
     failure = play(history)
     assert failure is not None
     assert failure.why.startswith("run 5 starts on cluster generation 4, where ")

@@ -166,7 +166,10 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPod:
-    """The run's pod. Times are when Kubernetes says that they happened."""
+    """The run's pod. Times are when Kubernetes says that they happened, but for `deleting_since` in a decision.
+
+    That is since when this process has seen that the pod is being deleted, by its monotonic clock.
+    """
 
     name: str
     uid: str
@@ -438,9 +441,8 @@ class Observation:
     """None when no check was due."""
     snapshots: Fact[tuple[Snapshot, ...]] | NotAsked = NotAsked()
     """The facts of the pipeline's snapshots, the newest first."""
-    clock_is_steady: bool = True
-    """False where the wall clock has stepped since the last pass that was recorded, or this process has recorded none:
-    what it would have measured is not known."""
+    is_first: bool = False
+    """Whether this process has recorded no pass over the pipeline yet: what the status says is by another clock."""
     measured_since: datetime | None = None
     """Since when no other operator has written to the status moments of its own clock; None where that is not known."""
     stop_measured_since: datetime | None = None
@@ -449,6 +451,9 @@ class Observation:
     node_measured_since: datetime | None = None
     """Since when this process has seen the node of the run in status.run in its state, by its monotonic clock; None
     where it is not seen."""
+    deletion_measured_since: datetime | None = None
+    """Since when this process has known that the pipeline is being deleted, by its monotonic clock; None where it is
+    not."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
     run_terminated: bool = False

@@ -123,7 +123,10 @@ class Scene:
         return replace(self, pipeline=replace(self.pipeline, spec=read_pipeline(body(**spec)).spec))
 
     def with_pipeline(self, **changes: Any) -> Scene:
-        return replace(self, pipeline=replace(self.pipeline, **changes))
+        """Return the scene with another pipeline, whose deletion the operator has seen since it began."""
+        pipeline = replace(self.pipeline, **changes)
+        observation = replace(self.observation, deletion_measured_since=pipeline.deleting_since)
+        return replace(self, pipeline=pipeline, observation=observation)
 
     def decide(self, **more: Any) -> Decision:
         return decide(self.pipeline, self.observation, POLICY, **more)

@@ -284,7 +284,7 @@ def scenes(draw: st.DrawFn) -> tuple[Pipeline, Observation]:
             **dice.any({}, *({ACCEPT_LOSS_ANNOTATION: text} for text in ACCEPTANCES)),
         },
     )
-    return pipeline, observation
+    return pipeline, replace(observation, deletion_measured_since=pipeline.deleting_since)
 
 
 def known(fact: Fact[Any] | NotAsked) -> Any:

@@ -18,7 +18,10 @@ from fencepost_operator.api import (
     Status,
     read_pipeline,
 )
+from fencepost_operator.observation import Known, Observation
 from fencepost_operator.runtime.clock_steps import ClockSteps
+from present import present
+from unit.operator.scenes import JOB, POD, WELL
 
 NOW: Final = datetime(2026, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
 PIPELINE: Final = read_pipeline(body())
@@ -92,3 +95,23 @@ def test_what_another_operator_records_ahead_has_lasted_since_now() -> None:
     assert found.status.unobserved_since == NOW
     assert found.status.offline_partitions[0].since == NOW
     assert steps.by_this_clock(found, at(5), 505.0) == found
+
+
+def test_a_deletion_has_lasted_since_this_process_saw_it() -> None:
+    """The API server, whose clock is hours behind, has known of both for a minute."""
+    long_ago = at(-7200)
+    deleted = replace(PIPELINE, deleting_since=long_ago)
+    job = replace(JOB, deleting=True, pod=replace(POD, deleting_since=long_ago))
+    steps = ClockSteps()
+
+    def seen(wall: datetime, monotonic: float) -> tuple[datetime | None, datetime | None]:
+        observation: Observation = replace(WELL.observation, now=wall, runs=Known((job,)))
+        found = steps.measured(deleted, deleted, observation, monotonic)
+        assert isinstance(found.runs, Known)
+        return found.deletion_measured_since, present(found.runs.value[0].pod).deleting_since
+
+    assert seen(NOW, 100.0) == (NOW, NOW)
+    assert seen(at(30), 130.0) == (NOW, NOW)
+    assert seen(at(7240), 140.0) == (at(7200), at(7200))
+    alone = steps.measured(PIPELINE, PIPELINE, WELL.observation, 150.0)
+    assert (alone.deletion_measured_since, alone.runs) == (None, WELL.observation.runs)

@@ -45,7 +45,7 @@ TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with everything that this observation shows."""
-    status = _without_future(with_rollback(pipeline, pipeline.status), pipeline.spec, observation.now)
+    status = _with_retry_in_time(with_rollback(pipeline, pipeline.status), pipeline.spec, observation.now)
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
@@ -76,27 +76,13 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     return _reset_restart_budget(status, pipeline.spec, row, could_read, observation.now)
 
 
-def _without_future(status: Status, spec: object, now: datetime) -> Status:
-    """Return the status without recorded times that are ahead, as after a clock was set back: they count as now.
-
-    A retry is never further away than its delay.
-    """
-    run, failure = status.run, status.failure
-    if run is not None:
-        run = replace(
-            run,
-            claimed_at=_not_after(run.claimed_at, now),
-            stop_requested_at=_not_after(run.stop_requested_at, now),
-            ended_at=_not_after(run.ended_at, now),
-        )
-    if failure is not None and failure.next_attempt_at is not None:
-        latest = now + restart_delay(failure.count, longest=_longest_delay(spec))
-        failure = replace(failure, next_attempt_at=_not_after(failure.next_attempt_at, latest))
-    return replace(status, run=run, failure=failure, not_ready_since=_not_after(status.not_ready_since, now))
-
-
-def _not_after(recorded: datetime | None, latest: datetime) -> datetime | None:
-    return min(recorded, latest) if recorded is not None else None
+def _with_retry_in_time(status: Status, spec: object, now: datetime) -> Status:
+    """Return the status with a retry at most its delay away, whichever clock recorded it."""
+    failure = status.failure
+    if failure is None or failure.next_attempt_at is None:
+        return status
+    latest = now + restart_delay(failure.count, longest=_longest_delay(spec))
+    return replace(status, failure=replace(failure, next_attempt_at=min(failure.next_attempt_at, latest)))
 
 
 def _longest_delay(spec: object) -> float:
@@ -253,7 +239,7 @@ def _kills(run: RunStatus, observation: Observation) -> tuple[MemoryKill, ...]:
 def _answered(status: Status, run: RunStatus, observation: Observation) -> bool:
     """Return whether Cassandra and each partition in Kafka answered the operator for as long as the run lasted."""
     source, committed = observation.source, status.committed
-    if not isinstance(source, Known) or not isinstance(observation.fence, Known) or not observation.clock_is_steady:
+    if not isinstance(source, Known) or not isinstance(observation.fence, Known) or observation.is_first:
         return False
     if source.value.by_driver or source.value.offline:
         return False

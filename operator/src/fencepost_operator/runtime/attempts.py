@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 
 from fencepost_operator.actions import Action, PruneCluster
 from fencepost_operator.api import Reason
@@ -17,7 +16,8 @@ class Attempt:
 
     action: Action
     count: int
-    retry_at: datetime
+    retry_at: float
+    """By the monotonic clock."""
     failure: ActionFailure | None
 
 
@@ -42,7 +42,7 @@ class Attempts:
         attempt = self._last.get(type(action))
         return attempt if attempt is not None and _is_same(attempt.action, action) else None
 
-    def failed(self, action: Action, now: datetime, *, reason: Reason, message: str, remedy: str) -> ActionFailure:
+    def failed(self, action: Action, now: float, *, reason: Reason, message: str, remedy: str) -> ActionFailure:
         """Note that an action failed; return the failure with its count."""
         failure = ActionFailure(
             action=action, reason=reason, message=message, remedy=remedy, attempts=self._count(action)
@@ -50,11 +50,11 @@ class Attempts:
         self._note(action, now, failure)
         return failure
 
-    def conflicted(self, action: Action, now: datetime) -> None:
+    def conflicted(self, action: Action, now: float) -> None:
         """Note the first Conflict of an action, which may be retried at once and does not count as a failure yet."""
         self._last[type(action)] = Attempt(action=action, count=1, retry_at=now, failure=None)
 
-    def succeeded(self, action: Action, now: datetime) -> None:
+    def succeeded(self, action: Action, now: float) -> None:
         """Note that an action succeeded: when it is due again, it changed nothing."""
         count = self._count(action)
         failure = ActionFailure(
@@ -71,9 +71,9 @@ class Attempts:
         before = self.last(action)
         return before.count + 1 if before is not None else 1
 
-    def _note(self, action: Action, now: datetime, failure: ActionFailure | None) -> None:
+    def _note(self, action: Action, now: float, failure: ActionFailure | None) -> None:
         count = self._count(action)
-        retry_at = now + timedelta(seconds=retry_delay(count))
+        retry_at = now + retry_delay(count)
         self._last[type(action)] = Attempt(action=action, count=count, retry_at=retry_at, failure=failure)
 
 

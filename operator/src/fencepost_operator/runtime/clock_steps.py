@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from enum import Enum
+from typing import Final
 
-from fencepost_operator.api import ObjectKey, Pipeline, RunStatus, Status
+from fencepost_operator.api import ObjectKey, Pipeline, Status
 from fencepost_operator.api.moments import Moment, with_moments
 from fencepost_operator.decision.pausing import is_paused
-from fencepost_operator.observation import NodeState
-
-T = TypeVar("T")
+from fencepost_operator.observation import Fact, Known, Observation, Run
 
 TOLERANCE: Final = 2.0
 """Seconds by which the two may differ between two passes: far more than a slew, far less than any timeout of a run."""
 
+_REMEMBERED: Final = 50
+"""What is seen of one pipeline; of its pods, those that were looked at last."""
+
+
+class _Seen(Enum):
+    """What this process has seen, apart from pods, which have their uid."""
+
+    STATUS = "without another operator's moments"
+    STOP = "the request to stop the run"
+    NODE = "the node of the run"
+    DELETION = "the deletion of the pipeline"
+
 
 @dataclass(slots=True)
 class ClockSteps:
-    """Both clocks as they were at the last pass over each pipeline that was recorded."""
+    """What was measured of each pipeline."""
 
-    _seen: dict[ObjectKey, tuple[datetime, float]] = field(default_factory=dict)
     _left: dict[ObjectKey, Status] = field(default_factory=dict)
-    """The status after that pass."""
+    """The status after the last pass that was recorded."""
     _moments: dict[ObjectKey, dict[datetime, float]] = field(default_factory=dict)
     """What the moments in the status were by the monotonic clock."""
-    _measured: dict[ObjectKey, datetime] = field(default_factory=dict)
-    _stopping: dict[ObjectKey, tuple[tuple[str, str | None], float]] = field(default_factory=dict)
-    """The run and the pod that were asked to stop, and when the monotonic clock first showed that."""
-    _nodes: dict[ObjectKey, tuple[NodeState, float]] = field(default_factory=dict)
-    """The node of the run, and since when by the monotonic clock it has been in this state."""
-
-    def is_steady(self, key: ObjectKey, wall: datetime, monotonic: float) -> bool:
-        """Return whether the wall clock has moved like the monotonic one since the last recorded pass.
-
-        False until this process has recorded a pass: what passed before it was not measured.  A pass that could not
-        be recorded does not count: the status still has moments by the clock before the step.
-        """
-        before = self._seen.get(key)
-        if before is None:
-            return False
-        return abs((wall - before[0]).total_seconds() - (monotonic - before[1])) <= TOLERANCE
+    _since: dict[ObjectKey, dict[Hashable, tuple[Hashable, float]]] = field(default_factory=dict)
+    """What this process has seen, in which state, and since when by the monotonic clock."""
 
     def by_this_clock(self, pipeline: Pipeline, wall: datetime, monotonic: float) -> Pipeline:
         """Return the pipeline with the moments of its status as the wall clock, as it is now, would have shown them.
@@ -68,41 +65,45 @@ class ClockSteps:
         self._moments[pipeline.key] = found
         return pipeline if is_paused(pipeline) else replace(pipeline, status=status)
 
-    def measured_since(self, key: ObjectKey, status: Status, now: datetime) -> datetime:
-        """Return since when the moments in the status are of this process's clock: no other operator has written any.
+    def measured(self, found: Pipeline, pipeline: Pipeline, observation: Observation, monotonic: float) -> Observation:
+        """Return the observation with what this process has measured itself; `found` is the pipeline as it was read.
 
-        It is not recorded: two operators that act at once would write over each other's without end.
+        Kubernetes has the moment of a deletion, and that from which a node is ready, by another machine's clock; the
+        status may have that of a request to stop by another operator's.  None of it is recorded: two operators that
+        act at once would write over each other's without end.
         """
-        left = self._left.get(key)
-        is_own = left is not None and left.committed == status.committed
-        self._measured[key] = min(self._measured.get(key, now), now) if is_own else now
-        return self._measured[key]
+        key, status = pipeline.key, pipeline.status
+        run, left = status.run, self._left.get(key)
+        stops = (run.name, run.pod_uid) if run is not None and run.stop_requested_at is not None else None
+        node = observation.node_of(run.name) if run is not None else None
+        is_own = left is not None and left.committed == found.status.committed
+        known = self._since.setdefault(key, {})
 
-    def stop_measured_since(
-        self, key: ObjectKey, run: RunStatus | None, wall: datetime, monotonic: float
-    ) -> datetime | None:
-        """Return since when this process has known that a run was asked to stop, None where it was not asked.
+        def since(what: Hashable, state: Hashable) -> datetime:
+            before = known.pop(what, None)
+            at = before[1] if before is not None and before[0] == state else monotonic
+            known[what] = (state, at)
+            while len(known) > _REMEMBERED:
+                del known[next(iter(known))]
+            return observation.now - timedelta(seconds=monotonic - at)
 
-        The status has that moment by a wall clock that may have stepped since, or that is another operator's.
-        """
-        if run is None or run.stop_requested_at is None:
-            self._stopping.pop(key, None)
-            return None
-        return _noted(self._stopping, key, (run.name, run.pod_uid), wall, monotonic)
-
-    def node_measured_since(
-        self, key: ObjectKey, node: NodeState | None, wall: datetime, monotonic: float
-    ) -> datetime | None:
-        """Return since when this process has seen the node of a run in its state, None where it is not seen now.
-
-        Kubernetes has that moment by the clock of another machine, and this one's may have stepped since.
-        """
-        return _noted(self._nodes, key, node, wall, monotonic) if node is not None else None
+        if not is_own:
+            known.pop(_Seen.STATUS, None)
+        if stops is None:
+            known.pop(_Seen.STOP, None)
+        return replace(
+            observation,
+            is_first=left is None,
+            runs=_with_deletions(observation.runs, since),
+            measured_since=since(_Seen.STATUS, None),
+            stop_measured_since=since(_Seen.STOP, stops) if stops is not None else None,
+            node_measured_since=since(_Seen.NODE, node) if node is not None else None,
+            deletion_measured_since=since(_Seen.DELETION, None) if pipeline.deleting_since is not None else None,
+        )
 
     def recorded(self, key: ObjectKey, status: Status, wall: datetime, monotonic: float) -> None:
         """Note the status after a pass, and the clocks by which it was decided."""
         self._left[key] = status
-        self._seen[key] = (wall, monotonic)
         known = self._moments.setdefault(key, {})
 
         def noted(recorded: datetime, kind: Moment) -> datetime:
@@ -113,7 +114,7 @@ class ClockSteps:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        for known in (self._seen, self._left, self._moments, self._measured, self._stopping, self._nodes):
+        for known in (self._left, self._moments, self._since):
             known.pop(key, None)
 
 
@@ -123,11 +124,17 @@ def _at(recorded: datetime, kind: Moment, wall: datetime, monotonic: float) -> f
     return min(at, monotonic) if kind is Moment.PAST else at
 
 
-def _noted(
-    known: dict[ObjectKey, tuple[T, float]], key: ObjectKey, seen: T, wall: datetime, monotonic: float
-) -> datetime:
-    """Return since when the same has been seen, as the wall clock would have shown it without its steps; notes it."""
-    before = known.get(key)
-    since = before[1] if before is not None and before[0] == seen else monotonic
-    known[key] = (seen, since)
-    return wall - timedelta(seconds=monotonic - since)
+def _with_deletions(
+    runs: Fact[tuple[Run, ...]], since: Callable[[Hashable, Hashable], datetime]
+) -> Fact[tuple[Run, ...]]:
+    """Return the runs with since when this process has seen that their pods are being deleted."""
+    if not isinstance(runs, Known):
+        return runs
+    return Known(
+        tuple(
+            replace(run, pod=replace(run.pod, deleting_since=since(run.pod.uid, None)))
+            if run.pod is not None and run.pod.deleting_since is not None
+            else run
+            for run in runs.value
+        )
+    )

@@ -110,18 +110,7 @@ class Reconciler:
         observation = await observer.observe(found)
         now, monotonic = observation.now, self.ports.clock.monotonic()
         pipeline = self._steps.by_this_clock(found, now, monotonic)
-        run = pipeline.status.run
-        node = observation.node_of(run.name) if run is not None else None
-        steady = self._steps.is_steady(key, now, monotonic)
-        if not steady:
-            self._attempts.pop(key, None)  # when to try again was measured by the clock before
-        observation = replace(
-            observation,
-            clock_is_steady=steady,
-            measured_since=self._steps.measured_since(key, found.status, now),
-            stop_measured_since=self._steps.stop_measured_since(key, run, now, monotonic),
-            node_measured_since=self._steps.node_measured_since(key, node, now, monotonic),
-        )
+        observation = self._steps.measured(found, pipeline, observation, monotonic)
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
@@ -134,8 +123,8 @@ class Reconciler:
             self._attempts.pop(key, None)
             return self._pause(pipeline, decision), _BLIND if is_blind else "steady"
         last = attempts.last(action)
-        if last is not None and observation.now < last.retry_at:
-            again, outcome = (last.retry_at - observation.now).total_seconds(), "waiting"
+        if last is not None and monotonic < last.retry_at:
+            again, outcome = last.retry_at - monotonic, "waiting"
         else:
             again, outcome = await self._act(recorded, observation, action, attempts)
         if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision):
@@ -222,7 +211,7 @@ class Reconciler:
 
         A queue is not a failure, and a first Conflict is a race.  A constant writer must not keep the loop busy.
         """
-        name, now = type(action).__name__, observation.now
+        name, now = type(action).__name__, self.ports.clock.monotonic()
         try:
             await Executor(self.ports, self.config).execute(pipeline, action)
         except NotLeading:

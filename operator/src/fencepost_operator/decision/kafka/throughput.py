@@ -6,8 +6,8 @@ end if 5,000 arrive per second.  So the estimate follows from how the lag itself
 A window begins and ends with a commit, because rates over parts of batches say little: one batch may take minutes.
 The first one begins with the run's first commit: the start of the cluster and of the driver does not count.
 
-A window is dropped when the clock steps or another operator has begun it: its length is not known.  How long the lag
-grows is the sum of the windows' lengths, so that a step is not minutes of growth.
+An operator that begins drops the window of the one before: the length of it is not known, as it began by another clock.
+How long the lag grows is the sum of the windows' lengths.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def throughput_after(
     row: FenceRow,
     lag: int,
     now: datetime,
-    clock_is_steady: bool,
+    is_first: bool,
 ) -> ThroughputStatus | None:
     """Return the figures after one more look; `offsets` are those of the look before, `lag` is that of now.
 
@@ -49,7 +49,7 @@ def throughput_after(
     Nothing changes while the pipeline is idle, so that nothing is written then.
     """
     moved = _moved(offsets, row.offsets)
-    if before is None or before.since is None or before.since > now or not clock_is_steady:
+    if before is None or before.since is None or is_first:
         return _begun(before, lag, now) if moved or not lag else _unbegun(before)
     elapsed = now - before.since
     if elapsed >= WINDOW and _is_idle(before) and (moved or lag):

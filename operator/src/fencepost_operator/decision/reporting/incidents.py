@@ -82,7 +82,7 @@ def not_ready_since(before: Status, status: Status, now: datetime) -> datetime |
     if on_its_way is None or (on_its_way.reason in PLANNED and status.state is not State.RESTARTING):
         return None
     since = before.not_ready_since or status.unobserved_since or now
-    return min(since, now).replace(microsecond=0)
+    return since.replace(microsecond=0)
 
 
 def open_incidents(

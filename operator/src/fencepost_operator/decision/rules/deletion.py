@@ -60,9 +60,10 @@ def _stop_runs(context: Context) -> Outcome | None:
 
 def _may_still_stop(context: Context, job: Run) -> bool:
     """Return whether a driver that was asked to stop is still within its grace period."""
-    run, since = context.run, context.pipeline.deleting_since
-    requested = run.stop_requested_at if run is not None and run.name == job.name else None
-    return context.now - (requested or since or context.now) <= stop_timeout(job, context.config.stop_margin)
+    run, observation = context.run, context.observation
+    requested = observation.stop_measured_since if run is not None and run.name == job.name else None
+    since = requested or observation.deletion_measured_since or context.now
+    return context.now - since <= stop_timeout(job, context.config.stop_margin)
 
 
 def _asked(context: Context, target: Run) -> Status:
@@ -205,7 +206,7 @@ def _cassandra_went_with_the_namespace(context: Context) -> bool:
 
 def _credentials_are_deleted(context: Context) -> bool:
     """Return whether credentials were deleted before the pipeline, as when a whole namespace is deleted."""
-    since = context.pipeline.deleting_since
+    since = context.observation.deletion_measured_since
     late = since is not None and (context.now - since).total_seconds() > context.config.credentials_timeout
     return late and bool(_missing_credentials(context))
 

@@ -30,7 +30,7 @@ def unobserved_since(pipeline: Pipeline, observation: Observation, status: Statu
         return None
     if unknown_fact(observation, status) is None:
         return None
-    return min(pipeline.status.unobserved_since or observation.now, observation.now)
+    return pipeline.status.unobserved_since or observation.now
 
 
 def unknown_fact(observation: Observation, status: Status) -> Unknown | None:

@@ -52,7 +52,7 @@ def throughput(
         row=row,
         lag=lag,
         now=observation.now,
-        clock_is_steady=observation.clock_is_steady,
+        is_first=observation.is_first,
     )
 
 
@@ -61,8 +61,8 @@ def committed(
 ) -> CommittedStatus | None:
     """Return the newest commit, and since when nothing has moved; `could_read` is how many records the run could read.
 
-    Of what is unknown it keeps what was seen before.  Where the clock has stepped, what is measured starts again: a
-    step of ten minutes is not ten minutes without progress.
+    Of what is unknown it keeps what was seen before.  An operator that begins measures again: two clocks that
+    differ by ten minutes are not ten minutes without progress.
     """
     if not isinstance(observation.fence, Known) or not isinstance(observation.source, Known):
         return replace(before, observable_since=None) if before is not None else None
@@ -74,18 +74,18 @@ def committed(
     signed, alive_at = (
         _life(before, row, observation, moved=moved) if observation.source.value.by_driver else (None, None)
     )
-    observable_since = before.observable_since if before is not None and observation.clock_is_steady else None
+    observable_since = before.observable_since if before is not None and not observation.is_first else None
     return CommittedStatus(
         version=row.version,
         at=row.committed_at,
-        since=None if not could_read else now if moved or since is None else min(since, now),
-        observable_since=None if is_transient(observation.progress) else min(observable_since or now, now),
+        since=None if not could_read else now if moved or since is None else since,
+        observable_since=None if is_transient(observation.progress) else observable_since or now,
         records=row.records,
         offsets=dict(row.offsets),
         done=done,
-        done_at=min(done_at, now) if done_at is not None else None,
+        done_at=done_at,
         signed=signed,
-        alive_at=min(alive_at, now) if alive_at is not None else None,
+        alive_at=alive_at,
     )
 
 
@@ -123,7 +123,7 @@ def open_transactions(before: tuple[OpenTransaction, ...], observation: Observat
     source, now = observation.source, observation.now
     if not isinstance(source, Known):
         return before
-    since = {(found.partition, found.offset): min(found.since, now) for found in before}
+    since = {(found.partition, found.offset): found.since for found in before}
     ends, marks = source.value.ends, source.value.high_watermarks
     found = [
         OpenTransaction(partition=key, offset=end, since=since.get((key, end), now), records=marks[key] - end)
@@ -141,6 +141,6 @@ def offline_partitions(before: tuple[OfflinePartition, ...], observation: Observ
     source, now = observation.source, observation.now
     if not isinstance(source, Known):
         return before
-    since = {found.partition: min(found.since, now) for found in before}
+    since = {found.partition: found.since for found in before}
     found = [OfflinePartition(partition=key, since=since.get(key, now)) for key in source.value.offline]
     return tuple(sorted(found, key=lambda each: each.since)[:OFFLINE_PARTITIONS])
