@@ -68,6 +68,7 @@ def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
         records=10,
         duration_ms=12,
         checkpoint=bytes(range(256)),
+        planned_log=b"\0",
     )
     assert table.insert(full)
     assert table.read(row.pipeline) == full

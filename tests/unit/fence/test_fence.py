@@ -608,33 +608,44 @@ def test_progress_is_reported_beside_the_row_which_stays_as_it_is(table: Table, 
     assert sign.done == 0, "nothing of a batch is done"
 
 
-def test_a_checkpoint_moves_with_the_plan_and_the_commit_and_stays_through_a_takeover(table: Table) -> None:
+def test_a_plan_and_a_commit_move_a_stateful_pipelines_logs(table: Table) -> None:
     row = claimed(table)
-    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, checkpoint=b"planned")
-    assert present(table.read(PIPELINE)).checkpoint == b"planned"
-    committed = fence(table).commit(
-        planned, offsets=planned.planned, planned=planned.planned, records=1, duration_ms=1, checkpoint=b"committed"
-    )
-    taken = fence(table).take_over(committed, owner=OWNER)
-    again = fence(table).claim(epoch=taken.epoch, driver="pod-b", code="image", start=nowhere)
-    assert again.checkpoint == b"committed"
-    assert fence(table).plan(again, offsets=again.offsets, planned=again.planned).checkpoint == b"committed"
+    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, planned_log=b"log 0")
+    assert (planned.planned_log, planned.checkpoint) == (b"log 0", None)
+    assert present(table.read(PIPELINE)) == planned
+    ends = planned.planned
+    done = fence(table).commit(planned, offsets=ends, planned=ends, records=1, duration_ms=1, checkpoint=b"state 0")
+    assert (done.planned_log, done.checkpoint) == (None, b"state 0")
+    again = fence(table).plan(done, offsets=ends, planned=ends, planned_log=b"log 1")
+    assert (again.planned_log, again.checkpoint) == (b"log 1", b"state 0")
+    back = fence(table).withdraw(again)
+    assert (back.planned_log, back.checkpoint) == (None, b"state 0")
 
 
-def test_a_rewind_sets_the_state_too_and_a_release_forgets_it(table: Table) -> None:
+def test_both_stay_through_a_takeover_and_a_claim_and_a_release_forgets_them(table: Table) -> None:
     row = claimed(table)
-    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, checkpoint=b"planned")
-    with pytest.raises(ValueError, match="finishes"):
-        fence(table).withdraw(planned)
+    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, planned_log=b"log")
+    full = replace(planned, checkpoint=b"state")
+    table.rows[PIPELINE] = full
+    taken = fence(table).take_over(full, owner=OWNER)
+    row = fence(table).claim(epoch=taken.epoch, driver="pod-b", code="image", start=nowhere)
+    assert (row.planned_log, row.checkpoint) == (b"log", b"state")
+    fence(table).release(row)
+    released = present(table.read(PIPELINE))
+    assert (released.planned_log, released.checkpoint) == (None, None)
+
+
+def test_a_rewind_sets_the_state_and_plans_nothing(table: Table) -> None:
+    row = claimed(table)
+    planned = fence(table).plan(row, offsets=row.offsets, planned=row.planned, planned_log=b"log")
     taken = fence(table).take_over(planned, owner=OWNER)
     back = fence(table).rewind(taken, offsets={}, leader_epochs={}, growth_barrier={}, checkpoint=b"snapshot")
-    assert back.checkpoint == b"snapshot"
+    assert (back.planned_log, back.checkpoint) == (None, b"snapshot")
     emptied = fence(table).rewind(back, offsets={}, leader_epochs={}, growth_barrier={})
     assert emptied.checkpoint is None
-    fence(table).release(emptied)
-    assert present(table.read(PIPELINE)).checkpoint is None
 
 
 def test_another_checkpoint_is_another_change() -> None:
     row = FenceRow(pipeline=PIPELINE, owner=OWNER, checkpoint=b"a")
     assert not row.is_held_as(replace(row, checkpoint=b"b"))
+    assert not row.is_held_as(replace(row, planned_log=b"b"))

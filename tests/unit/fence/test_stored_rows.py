@@ -74,7 +74,7 @@ def test_a_checkpoint_is_read_as_it_is_stored() -> None:
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
         ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),
-        ("checkpoint", "text"), ("checkpoint", bytes(2**20 + 1)),
+        ("checkpoint", "text"), ("checkpoint", bytes(2**20 + 1)), ("planned_log", {}),
         ("last_dead_letter", "flights/0"), ("last_dead_letter", "flights/0@-1"), ("last_dead_letter", "a/0@1\n"),
     ],
 )  # fmt: skip

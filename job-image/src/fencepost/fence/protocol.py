@@ -161,7 +161,7 @@ class Fence:
         planned: Mapping[str, int],
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
-        checkpoint: bytes | None = None,
+        planned_log: bytes | None = None,
     ) -> FenceRow:
         """Record where the next batch ends, before anything of it is written; the last batch's figures stay.
 
@@ -170,22 +170,18 @@ class Fence:
         Raises Fenced, as `commit` does.
         """
         after = self._next(before, offsets, planned, {}, growth_barrier, log_ends)
-        return self._change(before, replace(after, checkpoint=checkpoint or before.checkpoint))
+        return self._change(before, replace(after, planned_log=planned_log))
 
     def withdraw(self, before: FenceRow) -> FenceRow:
-        """Take back a plan of which nothing is written. Raises Fenced, as `commit` does.
-
-        Raises ValueError for a stateful pipeline: its checkpoint has the log of the planned batch.
-        """
-        if before.checkpoint is not None:
-            raise ValueError("a stateful pipeline finishes the batch that it planned")
+        """Take back a plan of which nothing is written. Raises Fenced, as `commit` does."""
         after = self._next(before, before.offsets, before.offsets, {}, None, None)
         return self._change(before, replace(after, begun=dict(before.begun)))
 
     def skip(self, before: FenceRow, *, offsets: Mapping[str, int], growth_barrier: Mapping[str, int]) -> FenceRow:
         """Move the offsets past records that are accepted as lost; the rest of the plan stays. Raises as `commit`."""
         planned = {**offsets, **{key: max(end, offsets.get(key, 0)) for key, end in before.planned.items()}}
-        return self._change(before, self._next(before, offsets, planned, {}, growth_barrier, None))
+        after = self._next(before, offsets, planned, {}, growth_barrier, None)
+        return self._change(before, replace(after, planned_log=before.planned_log))
 
     def commit(
         self,
@@ -255,6 +251,7 @@ class Fence:
             growth_barrier=dict(growth_barrier),
             growths=before.growths_after(growth_barrier),
             checkpoint=checkpoint,
+            planned_log=None,
         )
         return self._change(before, after)
 
@@ -346,6 +343,7 @@ class Fence:
             growth_barrier=dict(barrier),
             growths=before.growths_after(barrier),
             log_ends=dict(before.log_ends if log_ends is None else log_ends),
+            planned_log=None,
         )
 
     def _change(self, before: FenceRow, after: FenceRow) -> FenceRow:

@@ -40,9 +40,8 @@ class FenceRow:
     `log_ends` are the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
     'topic/partition@offset'.
-    `checkpoint` is what a stateful pipeline's state is at `offsets`, and the logs of the batch that `planned` ends:
-    bytes that `fencepost.state` packs, and that the fence only keeps.  None of a stateless pipeline, and before the
-    first plan.
+    `checkpoint` is a stateful pipeline's state at `offsets`, and `planned_log` Spark's log of the batch that `planned`
+    ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None of a stateless pipeline.
     """
 
     pipeline: str
@@ -68,6 +67,7 @@ class FenceRow:
     dead_letters: int = 0
     last_dead_letter: str | None = None
     checkpoint: bytes | None = None
+    planned_log: bytes | None = None
 
     @property
     def written_until(self) -> dict[str, int]:
@@ -105,7 +105,8 @@ class FenceRow:
 
     def _change_identity(self) -> tuple[object, ...]:
         return (
-            self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned, self.checkpoint
+            self.epoch, self.version, self.driver, self.owner, self.clock, self.offsets, self.planned,
+            self.checkpoint, self.planned_log,
         )  # fmt: skip
 
     @property

@@ -85,6 +85,7 @@ FENCE: Final = Table(
         "dead_letters": "bigint",
         "last_dead_letter": "text",
         "checkpoint": "blob",
+        "planned_log": "blob",
     },
 )
 

@@ -46,8 +46,8 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
     for name in _FIGURES:
         _check(name, values[name], values[name] is None or _is_number(values[name]), "a number from 0, or null")
     _check_dead_letters(values)
-    checkpoint = values.get("checkpoint")
-    _check("checkpoint", checkpoint, is_checkpoint(checkpoint), f"null, or at most {LARGEST_CHECKPOINT} bytes,")
+    for name in values.keys() & {"checkpoint", "planned_log"}:
+        _check(name, values[name], is_checkpoint(values[name]), f"null, or at most {LARGEST_CHECKPOINT} bytes,")
     for name in values.keys() & {*_OFFSETS, "topic_ids"}:
         values[name] = _map(name, values[name])
     if "growths" in values:

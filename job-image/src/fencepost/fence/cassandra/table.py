@@ -125,10 +125,9 @@ class CassandraFenceTable:
     def insert(self, row: FenceRow) -> bool:
         """Insert IF NOT EXISTS."""
         with self._asking("creating the fence row", schema.FENCE):
-            # A new row has no checkpoint, and a bound null costs a tombstone.
-            columns = tuple(
-                name for name in self._fence_columns() if name != "checkpoint" or row.checkpoint is not None
-            )
+            # A new row has no state, and a bound null costs a tombstone.
+            unset = {name for name in ("checkpoint", "planned_log") if getattr(row, name) is None}
+            columns = tuple(name for name in self._fence_columns() if name not in unset)
             insert = self._prepare(
                 f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
                 " IF NOT EXISTS"
