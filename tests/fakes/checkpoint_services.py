@@ -92,6 +92,7 @@ def serving(
         FileIds(MemoryFileIndex(), epoch),
         committer,
         now=lambda: int(time() * 1000),
+        ended=lambda _error: None,
     )
     data_server = HttpServer(
         DataService(chunks, FileCache(cache, most=256 * MIB), keys).handle, address="127.0.0.1", port=0

@@ -44,23 +44,39 @@ class Committer(Protocol):
 
 
 class Checkpoint:
-    """The directory. From any thread; a plan or a commit delays no other operation. `now` is the wall time in ms.
+    """The directory. From any thread; a plan or a commit delays no other operation.
 
+    `now` is the wall time in ms.  `ended` is called with the error when a plan or a commit fails: Fenced must end the
+    process at once.
     Every method raises PathInvalid; every one that changes something raises EpochOver once the epoch has ended here.
     """
 
-    def __init__(self, directory: Directory, ids: FileIds, committer: Committer, *, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        ids: FileIds,
+        committer: Committer,
+        *,
+        now: Callable[[], int],
+        ended: Callable[[BaseException], object],
+    ) -> None:
         self._directory = directory
         self._ids = ids
         self._committer = committer
         self._now = now
+        self._ended = ended
         # Spark takes a file for an orphan that is older than the files in use: time must not run backwards.
         self._newest = directory.newest
         self._uploads: dict[UUID, tuple[str, bool]] = {}
         self._is_over = False
         self._lock = threading.Lock()
-        self._allocating = threading.Lock()
         self._committing = threading.Lock()
+
+    @property
+    def reached(self) -> frozenset[UUID]:
+        """The files that are listed or being uploaded."""
+        with self._lock:
+            return self._directory.tree.ids | self._uploads.keys()
 
     def close(self) -> None:
         """End the epoch for this process: nothing changes from here on."""
@@ -78,8 +94,7 @@ class Checkpoint:
         with self._lock:
             self._check_open()
             self._directory.check_free(path, overwrite=overwrite)
-        with self._allocating:
-            file = self._ids.next()
+        file = self._ids.next()
         with self._lock:
             self._uploads[file] = path, overwrite
             if len(self._uploads) > MOST_UPLOADS:
@@ -185,8 +200,9 @@ class Checkpoint:
                 self._committer.plan(batch, metadata=metadata.content, offset_log=content)
             else:
                 self._committer.commit(batch, commit_log=content, tree=tree)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            self._ended(error)
             raise
 
     def _check_open(self) -> None:

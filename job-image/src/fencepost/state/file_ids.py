@@ -6,6 +6,7 @@ record per file would cost each batch a write, and later a deletion, per file.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class FileIndex(Protocol):
 
 
 class FileIds:
-    """New ids for the server of one epoch. One thread at a time.
+    """New ids for the server of one epoch. From any thread.
 
     The first id of a range is random in 118 bits: two processes never use the same one, whatever they know of epochs.
     """
@@ -59,15 +60,33 @@ class FileIds:
         self._epoch = epoch
         self._random = random
         self._next: UUID | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def unused(self) -> frozenset[UUID]:
+        """The ids of stored ranges that are still to be given out."""
+        with self._lock:
+            first = self._next
+        return frozenset() if first is None else frozenset(map(_id, range(first.int, _end(first))))
 
     def next(self) -> UUID:
         """Return an id that no file has or had. Raises FenceError when a new range cannot be stored."""
-        following = self._next or self._new_range()
-        after = following.int + 1
-        self._next = UUID(int=after) if after % RANGE else None
-        return following
+        with self._lock:
+            following = self._next or self._new_range()
+            after = following.int + 1
+            self._next = UUID(int=after) if after < _end(following) else None
+            return following
 
     def _new_range(self) -> UUID:
         first = UUID(int=self._random().int // RANGE * RANGE)
         self._index.add(FileRange(first=first, epoch=self._epoch))
         return first
+
+
+def _id(number: int) -> UUID:
+    return UUID(int=number)
+
+
+def _end(id: UUID) -> int:  # noqa: A002 - what it is
+    """Return the number after the last id of a range."""
+    return (id.int // RANGE + 1) * RANGE

@@ -1,0 +1,105 @@
+"""Deletes the chunks of files that nothing reaches any more.
+
+A file is reached by the fence row, by a snapshot, or by the process that serves the newest epoch: its directory, its
+uploads, and a commit whose outcome is open.  A file that stays unreached for `grace` seconds is never reached again:
+
+- only files of this epoch and of earlier ones are looked at, and no other process writes those: a successor has ids of its
+  own, of a later epoch;
+- the fence row is read last, and this driver still holds it.  So a later takeover starts from what this row reaches,
+  or from a snapshot;
+- a snapshot is a copy of a row that was read less than `grace` seconds before; the ones in flight are settled by the
+  read of the snapshots.
+
+So a collector that is frozen, and deletes hours after its driver was replaced, deletes nothing that is reached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+from fencepost.fence import Fence, Fenced, FenceRow
+from fencepost.state.chunks import ChunkStore
+from fencepost.state.fence_committer import reached_by
+from fencepost.state.file_ids import FileIndex, FileRange
+
+GRACE: Final = 900.0
+"""Seconds that a file is unreached before it is deleted; a snapshot takes less from its read to its write."""
+AT_ONCE: Final = 256
+"""Files of one deletion."""
+
+
+class Collector:
+    """Collects for the driver of `row`. One thread at a time.
+
+    `serving` returns the files that this process reaches, and ids that are not given out yet, `snapshots` the
+    checkpoints of all snapshots.  `grace` is in seconds of `monotonic`; the process must see a file unreached for that
+    long.
+    """
+
+    def __init__(
+        self,
+        fence: Fence,
+        row: FenceRow,
+        *,
+        chunks: ChunkStore,
+        index: FileIndex,
+        serving: Callable[[], Collection[UUID]],
+        snapshots: Callable[[], Iterable[bytes]],
+        grace: float = GRACE,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fence = fence
+        self._epoch, self._driver = row.epoch, row.driver
+        self._chunks = chunks
+        self._index = index
+        self._serving = serving
+        self._snapshots = snapshots
+        self._grace = grace
+        self._monotonic = monotonic
+        self._unreached_since: dict[UUID, float] = {}
+        self._known: dict[bytes, frozenset[UUID]] = {}
+
+    def collect(self) -> int:
+        """Delete what has been unreached for long enough, and return how many files that were at most.
+
+        Raises Fenced once the epoch is over, FenceError, CheckpointDamaged: then nothing is deleted before all is read.
+        """
+        ranges = [found for found in self._index.ranges() if found.epoch <= self._epoch]
+        began = self._monotonic()
+        unreached = {file for found in ranges for file in found.ids} - self._reached()
+        seen = self._monotonic()
+        self._unreached_since = {file: self._unreached_since.get(file, seen) for file in unreached}
+        due = {file for file, since in self._unreached_since.items() if began - since >= self._grace}
+        for found in ranges:
+            self._collect(found, due)
+        return len(due)
+
+    def _collect(self, found: FileRange, due: Collection[UUID]) -> None:
+        """Delete the due files of a range; the index forgets them once they are gone."""
+        ids = found.ids
+        going = iter([file for file in ids if file in due])
+        gone: list[UUID] = []
+        while some := list(islice(going, AT_ONCE)):
+            self._chunks.delete(some)
+            gone += some
+        if gone:
+            self._index.leave(replace(found, left=frozenset(ids.values()) - {ids[file] for file in gone}))
+            for file in gone:
+                del self._unreached_since[file]
+
+    def _reached(self) -> set[UUID]:
+        """Return all that is reached; the fence row is read after everything else. Raises Fenced."""
+        found = set(self._serving())
+        checkpoints = set(self._snapshots())
+        row = self._fence.read()
+        if row is None or (row.epoch, row.driver) != (self._epoch, self._driver):
+            raise Fenced(f"epoch {self._epoch} is over: its files are collected by a later one", seen=row)
+        checkpoints |= set() if row.checkpoint is None else {row.checkpoint}
+        known = {each: self._known.get(each) or reached_by(each, self._chunks) for each in checkpoints}
+        self._known = known
+        return found.union(*known.values())

@@ -1,0 +1,208 @@
+"""The checkpoint's plans and commits as changes of the fence row, and a checkpoint that is rebuilt from the row."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+from uuid import UUID
+
+from fencepost.fence import Fence, FenceRow
+from fencepost.fence.patience import Patience
+from fencepost.state.checkpoint import METADATA, Checkpoint
+from fencepost.state.chunks import ChunkStore, read_file, write_file
+from fencepost.state.directory import Directory, LogFile
+from fencepost.state.errors import CheckpointDamaged, PathInvalid
+from fencepost.state.file_ids import FileIds
+from fencepost.state.progress import Committed, Planned, committed, unpack_committed, unpack_planned
+from fencepost.state.tree import LARGEST, StoredFile, Tree, unpack
+
+_TEMPORARY: Final = re.compile(r"(?:.*/)?\.[^/]+\.tmp")
+"""How Spark names a file that it renames once it is complete: CheckpointFileManager.generateTempPath."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBatch:
+    """What a plan records of the offsets; see `Fence.plan`."""
+
+    offsets: Mapping[str, int]
+    planned: Mapping[str, int]
+    growth_barrier: Mapping[str, int] | None = None
+    log_ends: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBatch:
+    """What a commit records of the batch; see `Fence.commit`."""
+
+    records: int
+    duration_ms: int
+    leader_epochs: Mapping[str, int] | None = None
+    epoch_starts: Mapping[str, int] | None = None
+    log_ends: Mapping[str, int] | None = None
+
+
+class BatchFacts(Protocol):
+    """What the driver knows of a batch and Spark's logs do not say."""
+
+    def planned(self, offset_log: str, row: FenceRow) -> PlannedBatch:
+        """Return the ranges of the batch that this offset log describes, planned on this row."""
+        ...
+
+    def written(self, batch: int) -> WrittenBatch:
+        """Return what is known of the batch, which is written."""
+        ...
+
+
+class FenceCommitter:
+    """The fence of one epoch, from the row that its driver claimed. One plan or commit at a time."""
+
+    def __init__(
+        self,
+        fence: Fence,
+        row: FenceRow,
+        tree: Tree,
+        *,
+        facts: BatchFacts,
+        chunks: ChunkStore,
+        ids: FileIds,
+        patience: Patience,
+    ) -> None:
+        self._fence = fence
+        self._facts = facts
+        self._chunks = chunks
+        self._ids = ids
+        self._patience = patience
+        self._row = row
+        self._committed = unpack_committed(row.checkpoint)
+        self._planned = unpack_planned(row.planned_log)
+        self._check_order()
+        self._reached = _reached(self._committed, tree)
+        self._reaching: frozenset[UUID] = frozenset()
+
+    @property
+    def row(self) -> FenceRow:
+        """The fence row as last changed by this process."""
+        return self._row
+
+    @property
+    def reached(self) -> frozenset[UUID]:
+        """The files that the row reaches, or may reach: a commit may be applied before its answer is here."""
+        return self._reached | self._reaching
+
+    def plan(self, batch: int, *, metadata: bytes, offset_log: bytes) -> None:
+        """Record the batch as planned. Raises FenceError, PathInvalid for another batch than the following one."""
+        if self._planned is not None or batch != self._following:
+            raise PathInvalid(f"batch {batch} cannot be planned: {self._expected()}")
+        planned = Planned(batch=batch, metadata=_text(metadata), offset_log=_text(offset_log))
+        facts = self._facts.planned(planned.offset_log, self._row)
+        self._row = self._fence.plan(
+            self._row,
+            offsets=facts.offsets,
+            planned=facts.planned,
+            growth_barrier=facts.growth_barrier,
+            log_ends=facts.log_ends,
+            planned_log=planned.pack(),
+        )
+        self._planned = planned
+
+    def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
+        """Commit the planned batch together with its state. Raises FenceError, PathInvalid for another batch."""
+        planned = self._planned
+        if planned is None or batch != planned.batch:
+            raise PathInvalid(f"batch {batch} cannot be committed: {self._expected()}")
+        self._reaching = tree.ids
+        file = self._store(tree)
+        self._reaching |= {file.id}
+        after = committed(self._committed, planned, commit_log=_text(commit_log), tree=file)
+        facts = self._facts.written(batch)
+        self._row = self._fence.commit(
+            self._row,
+            offsets=self._row.planned,
+            planned=self._row.planned,
+            records=facts.records,
+            duration_ms=facts.duration_ms,
+            leader_epochs=facts.leader_epochs,
+            epoch_starts=facts.epoch_starts,
+            log_ends=facts.log_ends,
+            checkpoint=after.pack(),
+        )
+        self._committed, self._planned = after, None
+        self._reached, self._reaching = self._reaching, frozenset()
+
+    @property
+    def _following(self) -> int:
+        return 0 if self._committed is None else self._committed.batch + 1
+
+    def _expected(self) -> str:
+        return f"batch {self._following} is to be {'planned' if self._planned is None else 'committed'} next"
+
+    def _check_order(self) -> None:
+        if self._planned is not None and self._planned.batch != self._following:
+            raise CheckpointDamaged(f"the fence row has batch {self._planned.batch} planned, and {self._expected()}")
+
+    def _store(self, tree: Tree) -> StoredFile:
+        packed = tree.pack()
+        id = self._patience.ask(self._ids.next)  # noqa: A001 - the file's
+        self._patience.ask(lambda: write_file(self._chunks, id, io.BytesIO(packed), limit=LARGEST))
+        return StoredFile(id, len(packed))
+
+
+def reopened(
+    fence: Fence,
+    row: FenceRow,
+    *,
+    facts: BatchFacts,
+    chunks: ChunkStore,
+    ids: FileIds,
+    patience: Patience,
+    now: Callable[[], int],
+    ended: Callable[[BaseException], object],
+) -> tuple[Checkpoint, FenceCommitter]:
+    """Return the checkpoint of the epoch that this driver claimed, as the row has it.
+
+    Files that the row's tree does not name are not in it, nor are temporary ones: their writers are of an older epoch.
+    Raises FenceError, CheckpointDamaged.
+    """
+    done, planned = unpack_committed(row.checkpoint), unpack_planned(row.planned_log)
+    tree = Tree() if done is None else patience.ask(lambda: _tree_of(done, chunks))
+    files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
+    directory = Directory(replace(tree, files=files))
+    for path, log in _logs(done, planned):
+        directory.put(path, LogFile(log.encode(), max(now(), directory.newest)))
+    committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids, patience=patience)
+    return Checkpoint(directory, ids, committer, now=now, ended=ended), committer
+
+
+def reached_by(checkpoint: bytes, chunks: ChunkStore) -> frozenset[UUID]:
+    """Return the files that a row or a snapshot with this checkpoint needs. Raises FenceError, CheckpointDamaged."""
+    done = unpack_committed(checkpoint)
+    return frozenset() if done is None else _reached(done, _tree_of(done, chunks))
+
+
+def _tree_of(done: Committed, chunks: ChunkStore) -> Tree:
+    return unpack(b"".join(read_file(chunks, done.tree.id, done.tree.length)))
+
+
+def _reached(done: Committed | None, tree: Tree) -> frozenset[UUID]:
+    return tree.ids if done is None else tree.ids | {done.tree.id}
+
+
+def _logs(done: Committed | None, planned: Planned | None) -> Iterator[tuple[str, str]]:
+    """Yield the log files by path; of a batch that is planned and not committed only its offsets."""
+    if done is not None:
+        yield from ((f"offsets/{batch}", log) for batch, log in done.offset_logs.items())
+        yield f"commits/{done.batch}", done.commit_log
+    if planned is not None:
+        yield f"offsets/{planned.batch}", planned.offset_log
+    if (last := planned or done) is not None:
+        yield METADATA, last.metadata
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise PathInvalid(f"a log file of the checkpoint is not text ({error})") from error
