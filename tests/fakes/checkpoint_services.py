@@ -89,7 +89,7 @@ def serving(
     committer = MemoryCommitter(row or Row())
     checkpoint = Checkpoint(
         committer.row.directory(),
-        FileIds(MemoryFileIndex(), epoch),
+        FileIds(MemoryFileIndex()),
         committer,
         now=lambda: int(time() * 1000),
         ended=lambda _error: None,

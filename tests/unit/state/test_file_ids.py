@@ -20,16 +20,20 @@ def random_ids(seed: int) -> Callable[[], UUID]:
 
 def test_each_id_is_new_and_in_a_stored_range() -> None:
     index = MemoryFileIndex()
-    ids, others = FileIds(index, 3, random=random_ids(1)), FileIds(index, 3, random=random_ids(2))
+    ids, others = FileIds(index, random=random_ids(1)), FileIds(index, random=random_ids(2))
     given = [each.next() for _ in range(RANGE + 5) for each in (ids, others)]
     assert len(set(given)) == len(given)
     assert set(given) <= {id for found in index.ranges() for id in found.ids}  # noqa: A001
-    assert [found.epoch for found in index.ranges()] == [3] * 4
+    assert len(index.ranges()) == 4
+    assert all(id not in ids.unused for id in given)  # noqa: A001
+    unused = ids.unused
+    assert ids.next() in unused
+    assert len(ids.unused) == len(unused) - 1
 
 
 def test_no_id_is_given_out_before_its_range_is_stored() -> None:
     index = MemoryFileIndex()
-    ids = FileIds(index, 3)
+    ids = FileIds(index)
 
     def fail(_call: str) -> None:
         raise FenceUnavailable("no answer")
@@ -43,5 +47,5 @@ def test_no_id_is_given_out_before_its_range_is_stored() -> None:
 
 
 def test_what_is_left_of_a_range_keeps_its_numbers() -> None:
-    found = FileRange(first=UUID(int=RANGE), epoch=1, left=frozenset({5, 7}))
+    found = FileRange(first=UUID(int=RANGE), left=frozenset({5, 7}))
     assert found.ids == {UUID(int=RANGE + 5): 5, UUID(int=RANGE + 7): 7}

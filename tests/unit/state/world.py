@@ -180,10 +180,10 @@ class Driver:
     def _live(self) -> Steps:
         world = self.world
         fence = world.fence()
-        row = fence.claim(epoch=self.epoch, driver=f"pod-{self.epoch}", code="c", start=_starting)
+        row = fence.claim(epoch=self.epoch, driver=f"pod-{self.epoch}", code="c", start=start_at_zero)
         yield
         patience = Patience(5, world.clock.monotonic, world.clock.sleep)
-        self.ids = ids = FileIds(world.index, self.epoch, random=lambda: UUID(int=world.dice.getrandbits(128)))
+        self.ids = ids = FileIds(world.index, random=lambda: UUID(int=world.dice.getrandbits(128)))
         self.checkpoint, self.committer = reopened(
             fence, row, facts=Facts(), chunks=world.chunks, ids=ids, patience=patience,
             now=lambda: world.clock.micros() // 1000, ended=self.ended.append,
@@ -210,10 +210,14 @@ class Spark:
         self.dice = dice
 
     def start(self) -> Steps:
-        if not self.has("metadata"):
-            yield from self.log("metadata", '{"id":"q"}')
         for path in ("offsets", "commits", "state"):
             self.directory.make_directory(path)
+        if not self.has("metadata"):
+            yield from self.log("metadata", '{"id":"q"}')
+        # Spark reads the offsets of the last batch and of the one before, and the commit log of the batch before.
+        last = self.newest("offsets")
+        assert all(self.has(f"offsets/{batch}") for batch in range(max(last - 1, 0), last + 1))
+        assert self.newest("commits") in {last, last - 1}
         yield
 
     def batch(self) -> Steps:
@@ -303,7 +307,8 @@ class Spark:
         return b"".join(read_file(self.driver.world.chunks, found.id, found.length))
 
 
-def _starting(row: FenceRow) -> Starting:
+def start_at_zero(row: FenceRow) -> Starting:
+    """Start a new pipeline at 0; leave the row of another one as it is."""
     offsets = row.offsets or {KEY: 0}
     return Starting(offsets=offsets, planned=row.planned or offsets, topic_ids={"orders": "id"})
 

@@ -3,10 +3,8 @@
 A file is reached by the fence row, by a snapshot, or by the process that serves the newest epoch: its directory, its
 uploads, and a commit whose outcome is open.  A file that stays unreached for `grace` seconds is never reached again:
 
-- only files of this epoch and of earlier ones are looked at, and no other process writes those: a successor has ids of its
-  own, of a later epoch;
-- the fence row is read last, and this driver still holds it.  So a later takeover starts from what this row reaches,
-  or from a snapshot;
+- the index is read first and the fence row last, and this driver still holds the row.  So a successor takes its ids
+  from ranges that were not in the index, and starts from what this row reaches or from a snapshot;
 - a snapshot is a copy of a row that was read less than `grace` seconds before; the ones in flight are settled by the
   read of the snapshots.
 
@@ -36,7 +34,7 @@ AT_ONCE: Final = 256
 class Collector:
     """Collects for the driver of `row`. One thread at a time.
 
-    `serving` returns the files that this process reaches, and ids that are not given out yet, `snapshots` the
+    `serving` returns the files that this process and its row reach, and ids that are not given out yet, `snapshots` the
     checkpoints of all snapshots.  `grace` is in seconds of `monotonic`; the process must see a file unreached for that
     long.
     """
@@ -69,7 +67,7 @@ class Collector:
 
         Raises Fenced once the epoch is over, FenceError, CheckpointDamaged: then nothing is deleted before all is read.
         """
-        ranges = [found for found in self._index.ranges() if found.epoch <= self._epoch]
+        ranges = self._index.ranges()
         began = self._monotonic()
         unreached = {file for found in ranges for file in found.ids} - self._reached()
         seen = self._monotonic()
@@ -94,12 +92,10 @@ class Collector:
 
     def _reached(self) -> set[UUID]:
         """Return all that is reached; the fence row is read after everything else. Raises Fenced."""
-        found = set(self._serving())
+        serving = self._serving()
         checkpoints = set(self._snapshots())
+        self._known = {each: self._known.get(each) or reached_by(each, self._chunks) for each in checkpoints}
         row = self._fence.read()
         if row is None or (row.epoch, row.driver) != (self._epoch, self._driver):
             raise Fenced(f"epoch {self._epoch} is over: its files are collected by a later one", seen=row)
-        checkpoints |= set() if row.checkpoint is None else {row.checkpoint}
-        known = {each: self._known.get(each) or reached_by(each, self._chunks) for each in checkpoints}
-        self._known = known
-        return found.union(*known.values())
+        return set(serving).union(*self._known.values())

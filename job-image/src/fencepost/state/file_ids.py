@@ -19,10 +19,9 @@ RANGE: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """The ids from `first`, which the server of `epoch` uses; `left` are the numbers that are not collected yet."""
+    """The ids from `first`; `left` are the numbers that are not collected yet."""
 
     first: UUID
-    epoch: int
     left: frozenset[int] | None = None
     """None: all of them."""
 
@@ -50,14 +49,13 @@ class FileIndex(Protocol):
 
 
 class FileIds:
-    """New ids for the server of one epoch. From any thread.
+    """New ids for one process. From any thread.
 
-    The first id of a range is random in 118 bits: two processes never use the same one, whatever they know of epochs.
+    The first id of a range is random in 118 bits, so that two processes never use the same one.
     """
 
-    def __init__(self, index: FileIndex, epoch: int, *, random: Callable[[], UUID] = uuid.uuid4) -> None:
+    def __init__(self, index: FileIndex, *, random: Callable[[], UUID] = uuid.uuid4) -> None:
         self._index = index
-        self._epoch = epoch
         self._random = random
         self._next: UUID | None = None
         self._lock = threading.Lock()
@@ -79,7 +77,7 @@ class FileIds:
 
     def _new_range(self) -> UUID:
         first = UUID(int=self._random().int // RANGE * RANGE)
-        self._index.add(FileRange(first=first, epoch=self._epoch))
+        self._index.add(FileRange(first=first))
         return first
 
 

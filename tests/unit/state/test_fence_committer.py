@@ -1,0 +1,158 @@
+"""Plans and commits in order, and a checkpoint that is rebuilt from the fence row."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from fencepost.fence import Fenced
+from fencepost.fence.patience import Patience
+from fencepost.fence.row import LARGEST_CHECKPOINT
+from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.errors import CheckpointDamaged, CheckpointFull, EpochOver, PathInvalid
+from fencepost.state.fence_committer import FenceCommitter, reopened
+from fencepost.state.file_ids import FileIds
+from fencepost.state.progress import Committed, Planned, committed, unpack_committed, unpack_planned
+from fencepost.state.tree import StoredFile
+from present import present
+from unit.state.world import KEY, Facts, World, start_at_zero
+
+QUERY = '{"id":"q"}'
+
+
+def opened(world: World) -> tuple[Checkpoint, FenceCommitter]:
+    """Take over and claim, and open the checkpoint that the row has."""
+    taken = world.fence().take_over(world.row, owner=world.row.owner)
+    row = world.fence().claim(epoch=taken.epoch, driver=f"pod-{taken.epoch}", code="c", start=start_at_zero)
+    return reopened(
+        world.fence(),
+        row,
+        facts=Facts(),
+        chunks=world.chunks,
+        ids=FileIds(world.index),
+        patience=Patience(1, world.clock.monotonic, world.clock.sleep),
+        now=lambda: 1,
+        ended=lambda _error: None,
+    )
+
+
+def log(end: int) -> bytes:
+    return f'v1\n{{"{KEY}":{end}}}'.encode()
+
+
+def batch(checkpoint: Checkpoint, number: int, end: int) -> None:
+    checkpoint.keep(f"offsets/{number}", log(end))
+    checkpoint.complete(checkpoint.create(f"state/0/0/{number}_a.changelog"), 7)
+    checkpoint.keep(f"commits/{number}", f"commit {number}".encode())
+
+
+@pytest.fixture
+def world() -> World:
+    return World(random.Random(1))
+
+
+def test_a_successor_has_the_logs_and_the_files_of_the_last_commit(world: World) -> None:
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    checkpoint.make_directory("state/empty")
+    for number in range(4):
+        batch(checkpoint, number, number * 10)
+    checkpoint.keep("offsets/4", log(40))
+    checkpoint.complete(checkpoint.create("state/0/0/4_lost.changelog"), 7)
+    successor, committer = opened(world)
+    assert [entry.name for entry in successor.entries("offsets")] == ["2", "3", "4"]
+    assert [entry.name for entry in successor.entries("commits")] == ["3"]
+    assert [entry.name for entry in successor.entries("state/0/0")] == [f"{number}_a.changelog" for number in range(4)]
+    assert successor.entries("state/empty") == ()
+    assert (committer.row.offsets, committer.row.planned) == ({KEY: 30}, {KEY: 40})
+    successor.keep("commits/4", b"commit 4")
+    assert committer.row.offsets == {KEY: 40}
+
+
+def test_temporary_files_of_an_older_epoch_are_left_out(world: World) -> None:
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    checkpoint.complete(checkpoint.create("state/0/0/.1_b.changelog.123.tmp"), 7)
+    batch(checkpoint, 0, 5)
+    successor, _ = opened(world)
+    assert [entry.name for entry in successor.entries("state/0/0")] == ["0_a.changelog"]
+
+
+@pytest.mark.parametrize("path", ["offsets/1", "commits/0", "offsets/7", "commits/1"])
+def test_a_batch_out_of_order_is_refused_before_the_fence_moves(world: World, path: str) -> None:
+    checkpoint, committer = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    before = committer.row
+    with pytest.raises(PathInvalid, match="batch 0 is to be planned next"):
+        checkpoint.keep(path, log(1))
+    assert world.row == before
+
+
+@pytest.mark.parametrize("path", ["offsets/1", "commits/1"])
+def test_a_planned_batch_is_the_only_one_that_can_be_committed(world: World, path: str) -> None:
+    checkpoint, committer = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    checkpoint.keep("offsets/0", log(1))
+    before = committer.row
+    with pytest.raises(PathInvalid, match="batch 0 is to be committed next"):
+        checkpoint.keep(path, log(1))
+    assert world.row == before
+
+
+def test_a_driver_that_was_replaced_plans_and_commits_nothing(world: World) -> None:
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    checkpoint.keep("offsets/0", log(1))
+    successor, committer = opened(world)
+    with pytest.raises(Fenced):
+        checkpoint.keep("commits/0", b"late")
+    with pytest.raises(EpochOver):
+        checkpoint.delete("state")
+    successor.keep("commits/0", b"own")
+    assert present(unpack_committed(committer.row.checkpoint)).commit_log == "own"
+
+
+def test_a_damaged_row_is_never_an_empty_checkpoint(world: World) -> None:
+    checkpoint, committer = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    batch(checkpoint, 0, 5)
+    row = committer.row
+    late = Planned(batch=7, metadata=QUERY, offset_log="").pack()
+    for damaged in (b"", b"x", present(row.checkpoint)[:-1]):
+        world.table.rows[row.pipeline] = replace(row, checkpoint=damaged)
+        with pytest.raises(CheckpointDamaged):
+            opened(world)
+    world.table.rows[row.pipeline] = replace(row, planned_log=late)
+    with pytest.raises(CheckpointDamaged, match="7 planned"):
+        opened(world)
+    world.table.rows[row.pipeline] = row
+    world.chunks.chunks.clear()
+    with pytest.raises(CheckpointDamaged):
+        opened(world)
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    planned = Planned(batch=3, metadata=QUERY, offset_log="v1\n{}\né")
+    assert unpack_planned(planned.pack()) == planned
+    before = Committed(
+        batch=2, metadata=QUERY, offset_logs={1: "one", 2: "two"}, commit_log="c", tree=StoredFile(UUID(int=9), 5)
+    )
+    assert unpack_committed(before.pack()) == before
+    after = committed(before, planned, commit_log="d", tree=StoredFile(UUID(int=10), 6))
+    assert after.offset_logs == {2: "two", 3: planned.offset_log}
+    assert unpack_committed(after.pack()) == after
+    assert unpack_planned(None) is None
+    assert unpack_committed(None) is None
+    with pytest.raises(CheckpointDamaged):
+        unpack_planned(before.pack())
+    with pytest.raises(CheckpointDamaged):
+        unpack_committed(planned.pack())
+
+
+def test_logs_that_a_row_cannot_keep_are_refused() -> None:
+    noise = random.Random(1).randbytes(LARGEST_CHECKPOINT).hex()
+    with pytest.raises(CheckpointFull):
+        Planned(batch=0, metadata=QUERY, offset_log=noise * 2).pack()
