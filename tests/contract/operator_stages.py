@@ -133,7 +133,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
         helm = Helm(binary=testbed.helm, chart=chart, kubeconfig=testbed.kubeconfig, home=home)
         recorder = EventRecorder(api=api, clock=clock, instance="test")
 
-        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
+        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api))
 
         async def wait() -> None:
             await asyncio.sleep(1.0)

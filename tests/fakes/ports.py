@@ -55,7 +55,7 @@ class FakeMetrics:
         del key
         self.successes.append(now)
 
-    def recorded(self, now: datetime) -> None:
+    def recorded(self) -> None:
         pass
 
     def restarts(self, *, in_progress: int, queued: int) -> None:

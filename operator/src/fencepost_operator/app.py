@@ -77,7 +77,7 @@ class _Progress:
 async def run(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises a fatal error; Kubernetes then restarts the operator."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
-    probes, scrapes = Probes(metrics, clock=clock, unready=lambda: progress.waiting_for), Scrapes(metrics)
+    probes, scrapes = Probes(metrics, unready=lambda: progress.waiting_for), Scrapes(metrics)
     kubeconfig = kubeconfig_path()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(probes.served(settings.probes_port))
@@ -117,7 +117,7 @@ async def run(settings: Settings) -> None:
         fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
-        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
+        runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
         counted = PrometheusPageMetrics(metrics.registry)
         pager = pager_of(settings, api=api, policy=policy, metrics=counted, clock=clock, may_write=may_write)

@@ -71,9 +71,9 @@ def heartbeat_of(
         return (await objects.secret(place, settings.heartbeat_secret)).get(settings.heartbeat_key, "")
 
     def troubles() -> Troubles:
-        now, passes = pager.clock.now(), metrics.passes
+        passes = metrics.passes
         return Troubles(
-            stuck=passes.stuck(now, bound=STUCK_AFTER), failing=passes.failing(now), undelivered=pager.undelivered()
+            stuck=passes.stuck(bound=STUCK_AFTER), failing=passes.failing(), undelivered=pager.undelivered()
         )
 
     return Heartbeat(

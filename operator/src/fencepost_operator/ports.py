@@ -425,7 +425,7 @@ class Metrics(Protocol):
         """Say that a pass saw the runs and recorded what it decided: a dead driver would have been replaced."""
         ...
 
-    def recorded(self, now: datetime) -> None:
+    def recorded(self) -> None:
         """Say that a status was written, of whichever pipeline."""
         ...
 

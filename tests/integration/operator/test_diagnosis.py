@@ -111,7 +111,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     """No injected fault but the pods' own specs and one eviction."""
     key = ObjectKey(namespace, "departures")
     clock = SystemClock()
-    runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
+    runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api))
     uid = await owner_of_runs(api, key)
     await forbid_some(api, namespace)
     await asyncio.gather(*(start(runs, key, uid, testbed, name) for name in RUNS))

@@ -56,7 +56,7 @@ async def test_an_eviction_and_a_preemption_are_named_and_cost_no_attempt(
     api: ApiServer, namespace: str, testbed: Environment, urgent: str
 ) -> None:
     key, clock = ObjectKey(namespace, "departures"), SystemClock()
-    runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api, clock=clock))
+    runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api))
     uid = await owner_of_runs(api, key)
     for number, (command, resources) in enumerate(RUNS.values(), start=1):
         await runs.start(key, job(key, number, uid, command, resources, testbed))

@@ -28,7 +28,7 @@ VERDICT = Verdict(exit_code=51, reason=Reason.BAD_SPEC, message="no such module"
 
 @pytest.fixture
 def runs(api: ApiServer) -> KubernetesRuns:
-    return KubernetesRuns(api=api, clock=SystemClock(), kubelets=Kubelets(api=api, clock=SystemClock()))
+    return KubernetesRuns(api=api, clock=SystemClock(), kubelets=Kubelets(api=api))
 
 
 @pytest.fixture

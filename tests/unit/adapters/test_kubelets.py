@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fencepost_operator.adapters.kubernetes.kubelets import NAMESPACE, Kubelets
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -16,10 +13,10 @@ class Leases:
     """The API server's Leases, and a clock."""
 
     renewed: dict[str, str] = field(default_factory=dict)
-    time: datetime = START
+    time: float = 0.0
     asked: int = 0
 
-    def now(self) -> datetime:
+    def monotonic(self) -> float:
         return self.time
 
     async def get(self, _resource: object, *, name: str, namespace: str) -> Any:
@@ -30,13 +27,13 @@ class Leases:
 
 def kubelets(**renewed: str) -> tuple[Kubelets, Leases]:
     leases = Leases(renewed=renewed)
-    return Kubelets(api=leases, clock=leases), leases  # type: ignore[arg-type]
+    return Kubelets(api=leases, monotonic=leases.monotonic), leases  # type: ignore[arg-type]
 
 
 async def looks(found: Kubelets, leases: Leases, *seconds: float) -> list[frozenset[str]]:
     answers = []
     for moment in seconds:
-        leases.time = START + timedelta(seconds=moment)
+        leases.time = moment
         answers.append(await found.silent(["a", "b"]))
     return answers
 

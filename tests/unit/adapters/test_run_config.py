@@ -63,7 +63,7 @@ def api() -> Stored:
 
 @pytest.fixture
 def runs(api: Stored) -> KubernetesRuns:
-    return KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api, clock=Clock()))
+    return KubernetesRuns(api=api, clock=Clock(), kubelets=Kubelets(api=api))
 
 
 def manifests(*, args: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:

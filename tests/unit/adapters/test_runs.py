@@ -81,7 +81,7 @@ async def runs(*, jobs: list[dict[str, Any]], pods: list[dict[str, Any]], owner:
 
 
 def runs_of(api: Listing) -> KubernetesRuns:
-    return KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW)))
+    return KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api))
 
 
 async def test_a_job_comes_with_the_pod_that_it_made() -> None:

@@ -141,8 +141,6 @@ async def test_runs_without_pods_ask_once() -> None:
         for epoch in range(3)
     ]
     api = Namespace({JOBS: jobs, EVENTS: [event("job-2", "FailedCreate", "exceeded quota")]})
-    found = await KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api, clock=Clock(NOW))).list(
-        KEY, "uid-1"
-    )
+    found = await KubernetesRuns(api=api, clock=Clock(NOW), kubelets=Kubelets(api=api)).list(KEY, "uid-1")
     assert [run.issue.message if run.issue else None for run in found.runs] == [None, None, "exceeded quota"]
     assert api.events() == ("type=Warning",)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
+from fakes.clock import Clock
 from fakes.gate import Gate
 from fakes.manifests import KEY, body
-from fakes.ports import ports_of
+from fakes.ports import FakeClock, ports_of
 from fakes.stage import POLICY
 from fakes.world import World
 from fencepost_operator.api import ObjectKey
@@ -17,67 +17,76 @@ from fencepost_operator.errors import Rejected
 from fencepost_operator.runtime.metrics.passes import FAILING_AFTER, Passes
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.reconciler import Reconciler
-from unit.operator.scenes import NOW
 
 A, B, C = ObjectKey("a", "x"), ObjectKey("b", "x"), ObjectKey("a", "y")
-LATE = NOW + timedelta(seconds=FAILING_AFTER + 1)
+LATE = FAILING_AFTER + 1
 
 
-def passes(*keys: ObjectKey) -> Passes:
-    found = Passes()
+def passes(*keys: ObjectKey) -> tuple[Passes, Clock]:
+    clock = Clock()
+    found = Passes(clock.monotonic)
     for key in keys:
-        found.began(key, NOW)
-    return found
+        found.began(key)
+    return found, clock
 
 
 def test_nothing_fails_where_there_is_nothing() -> None:
-    assert not passes().failing(LATE)
+    found, clock = passes()
+    clock.sleep(LATE)
+    assert not found.failing()
 
 
 def test_no_pass_over_any_pipeline_succeeds() -> None:
-    found = passes(A, B)
-    assert not found.failing(NOW + timedelta(seconds=FAILING_AFTER))
-    assert found.failing(LATE).keys() == {A, B}
-    found.recorded(LATE)
-    assert found.failing(LATE).keys() == {A, B}, "a status was written, and what came after it failed"
-    found.succeeded(A, LATE)
-    assert not found.failing(LATE)
+    found, clock = passes(A, B)
+    clock.sleep(FAILING_AFTER)
+    assert not found.failing()
+    clock.sleep(1)
+    assert found.failing().keys() == {A, B}
+    found.recorded()
+    assert found.failing().keys() == {A, B}, "a status was written, and what came after it failed"
+    found.succeeded(A)
+    assert not found.failing()
 
 
 def test_a_new_pipeline_is_not_a_success() -> None:
-    found = passes(A)
-    found.began(B, LATE)
-    assert found.failing(LATE).keys() == {A}
+    found, clock = passes(A)
+    clock.sleep(LATE)
+    found.began(B)
+    assert found.failing().keys() == {A}
 
 
 def test_one_of_several_tenants_fails() -> None:
-    found = passes(A, C, B)
-    found.succeeded(B, LATE)
-    assert not found.failing(LATE), "two pipelines of one namespace"
+    found, clock = passes(A, C, B)
+    clock.sleep(LATE)
+    found.succeeded(B)
+    assert not found.failing(), "two pipelines of one namespace"
 
 
 def test_nothing_is_recorded_and_only_passes_without_news_succeed() -> None:
     idle = ObjectKey("c", "idle")
-    found = passes(A, B, idle)
-    found.succeeded(idle, LATE)
-    assert found.failing(LATE).keys() == {A, B}
-    found.recorded(LATE)
-    assert not found.failing(LATE), "a status was written: the pipelines have causes of their own"
+    found, clock = passes(A, B, idle)
+    clock.sleep(LATE)
+    found.succeeded(idle)
+    assert found.failing().keys() == {A, B}
+    found.recorded()
+    assert not found.failing(), "a status was written: the pipelines have causes of their own"
 
 
 def test_the_only_namespace_records_nothing() -> None:
-    found = passes(A, C)
-    found.succeeded(C, LATE)
-    assert found.failing(LATE).keys() == {A}
+    found, clock = passes(A, C)
+    clock.sleep(LATE)
+    found.succeeded(C)
+    assert found.failing().keys() == {A}
 
 
 def test_what_is_gone_does_not_fail() -> None:
-    found = passes(A, B)
-    found.succeeded(B, LATE)
+    found, clock = passes(A, B)
+    clock.sleep(LATE)
+    found.succeeded(B)
     found.forget(A)
     found.forget(B)
-    assert not found.failing(LATE)
-    assert not found.stuck(LATE, bound=1.0)
+    assert not found.failing()
+    assert not found.stuck(bound=1.0)
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -88,7 +97,8 @@ async def test_an_api_server_that_refuses_each_status(*, refuses: bool) -> None:
         if refuses and name == "write_status":
             raise Rejected("admission webhook denied the request")
 
-    world, gate, metrics = World(), Gate(), PrometheusMetrics()
+    world, gate = World(), Gate()
+    metrics = PrometheusMetrics(monotonic=FakeClock(world).monotonic)
     gate.before = refuse
     world.apply(body())
     reconciler = Reconciler(ports=replace(ports_of(world, gate), metrics=metrics), config=POLICY)
@@ -101,5 +111,5 @@ async def test_an_api_server_that_refuses_each_status(*, refuses: bool) -> None:
             refused += 1
         world.advance(1.0)
     assert bool(refused) is refuses
-    assert bool(metrics.passes.failing(world.now)) is refuses
-    assert not metrics.passes.stuck(world.now, bound=60.0)
+    assert bool(metrics.passes.failing()) is refuses
+    assert not metrics.passes.stuck(bound=60.0)

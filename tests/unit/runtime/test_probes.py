@@ -17,9 +17,10 @@ KEY = ObjectKey("n", "a")
 
 class Place:
     def __init__(self) -> None:
-        self.clock, self.metrics = Clock(), PrometheusMetrics()
+        self.clock = Clock()
+        self.metrics = PrometheusMetrics(monotonic=self.clock.monotonic)
         self.unready: str | None = "the API server"
-        self.probes = Probes(self.metrics, clock=self.clock, unready=lambda: self.unready, stuck_after=60.0)
+        self.probes = Probes(self.metrics, unready=lambda: self.unready, stuck_after=60.0)
         self.port = 0
 
     async def get(self, path: str) -> tuple[int, str]:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from fencepost_operator.ports import Clock
 from fencepost_operator.runtime.controller import STUCK_AFTER
 from fencepost_operator.runtime.http_listener import serving
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
@@ -23,12 +22,10 @@ class Probes:
         self,
         metrics: PrometheusMetrics,
         *,
-        clock: Clock,
         unready: Callable[[], str | None],
         stuck_after: float = STUCK_AFTER,
     ) -> None:
         self._metrics = metrics
-        self._clock = clock
         self._unready = unready
         self._stuck_after = stuck_after
 
@@ -40,7 +37,7 @@ class Probes:
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Return 503 and the names of the loops that are stuck, else 200."""
-        stuck = self._metrics.passes.stuck(self._clock.now(), bound=self._stuck_after)
+        stuck = self._metrics.passes.stuck(bound=self._stuck_after)
         if not stuck:
             return web.Response(text="ok\n")
         lines = [f"the loop of {key} began no pass for {age:.0f} s\n" for key, age in stuck.items()]

@@ -162,7 +162,7 @@ class Reconciler:
         """Write the status if it changed, then publish the Events: what is done next must be known beforehand."""
         if decision.status != pipeline.status:
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
-            self.ports.metrics.recorded(self.ports.clock.now())
+            self.ports.metrics.recorded()
             pipeline = written.under(pipeline)
         self._page(pipeline, decision)
         await self._publish_events(pipeline, decision.events)

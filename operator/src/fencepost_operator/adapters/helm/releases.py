@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Manifest
@@ -32,7 +31,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
 from fencepost_operator.observation import ClusterObject, ClusterObjects, ReleaseState, SparkCluster
-from fencepost_operator.ports import Clock
+from fencepost_operator.ports import SteadyClock
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +54,9 @@ _PARTS: Final = {
 """The kinds of the spark-cluster chart. A volume claim goes with its StatefulSet."""
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 """The annotation by which Helm knows what is its own."""
-_RELIST: Final = timedelta(minutes=10)
-"""How long a list of objects holds without an event or a change by this operator: only Helm creates them."""
-_RELIST_URGENT: Final = timedelta(seconds=10)
+_RELIST: Final = 600.0
+"""Seconds for which a list of objects holds without an event or a change by this operator: only Helm creates them."""
+_RELIST_URGENT: Final = 10.0
 """The same while the cluster is not ready, which may be due to an object that causes no event."""
 
 
@@ -70,9 +69,9 @@ class HelmReleases:
 
     api: ApiServer
     helm: Helm
-    clock: Clock
+    clock: SteadyClock
     namespace: str
-    _listed: dict[ObjectKey, tuple[datetime, ClusterObjects]] = field(default_factory=dict)
+    _listed: dict[ObjectKey, tuple[float, ClusterObjects]] = field(default_factory=dict)
     _intact: dict[ObjectKey, tuple[int, frozenset[tuple[str, ...]]]] = field(default_factory=dict)
     """The revision and the versions of the objects that were compared and found as applied."""
     _accepted: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
@@ -130,7 +129,7 @@ class HelmReleases:
 
     async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations that are not being deleted; listed again after each change."""
-        now, known = self.clock.now(), self._listed.get(key)
+        now, known = self.clock.monotonic(), self._listed.get(key)
         if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
             return known[1]
         selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"

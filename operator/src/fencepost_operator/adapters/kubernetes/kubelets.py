@@ -8,33 +8,32 @@ has seen the same one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.adapters.kubernetes.leases import LEASES
-from fencepost_operator.ports import Clock
 
 NAMESPACE: Final = "kube-node-lease"
-SILENCE: Final = timedelta(seconds=15)
-"""Longer than a kubelet that lives takes to renew its Lease, one failed attempt included."""
-_CONTINUOUS: Final = timedelta(seconds=12)
-"""Between two looks at a Lease. After a longer pause, as in an outage of the API server, the time begins again."""
-_FRESH: Final = timedelta(seconds=2)
-"""How long an answer holds: in an outage of Kafka, many pipelines ask about the same nodes."""
+SILENCE: Final = 15.0
+"""Seconds: longer than a kubelet that lives takes to renew its Lease, one failed attempt included."""
+_CONTINUOUS: Final = 12.0
+"""Seconds between two looks at a Lease. After a longer pause, as in an outage of the API server, they begin again."""
+_FRESH: Final = 2.0
+"""Seconds for which an answer holds: in an outage of Kafka, many pipelines ask about the same nodes."""
 _REMEMBERED: Final = 10_000
 """Nodes, of which those that were looked at last are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beat:
-    """A Lease's renewTime, since when it is the same, and when it was last looked at."""
+    """A Lease's renewTime; by the monotonic clock, since when it is the same, and when it was last looked at."""
 
     renewed: str
-    since: datetime
-    seen: datetime
+    since: float
+    seen: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Kubelets:
     """Remembers when kubelets were last heard of."""
 
     api: ApiServer
-    clock: Clock
+    monotonic: Callable[[], float] = time.monotonic
     _beats: dict[str, _Beat] = field(default_factory=dict)
 
     async def silent(self, nodes: Collection[str]) -> frozenset[str]:
@@ -56,13 +55,13 @@ class Kubelets:
 
     async def _is_silent(self, name: str) -> bool:
         known = self._beats.get(name)
-        if known is None or self.clock.now() - known.seen >= _FRESH:
+        if known is None or self.monotonic() - known.seen >= _FRESH:
             lease = await self.api.get(LEASES, namespace=NAMESPACE, name=name)
             known = self._note(name, ((lease or {}).get("spec") or {}).get("renewTime"))
         return known is not None and known.seen - known.since >= SILENCE
 
     def _note(self, name: str, renewed: str | None) -> _Beat | None:
-        now, before = self.clock.now(), self._beats.pop(name, None)
+        now, before = self.monotonic(), self._beats.pop(name, None)
         if not renewed:
             return None
         same = before is not None and before.renewed == renewed and now - before.seen <= _CONTINUOUS

@@ -7,6 +7,7 @@ holds the lease reports pipelines: what another one remembers may be long out of
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
@@ -42,7 +43,7 @@ _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
 class PrometheusMetrics:
     """Implements the Metrics port over a registry of its own."""
 
-    def __init__(self, *, most_series: int = MOST_SERIES) -> None:
+    def __init__(self, *, most_series: int = MOST_SERIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._registry = CollectorRegistry()
         self._pipelines = CollectorRegistry()
         self._is_leading: Callable[[], bool] = lambda: True
@@ -130,7 +131,7 @@ class PrometheusMetrics:
         self._offsets = PartitionGauge(
             "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines, self._budget
         )
-        self.passes = Passes()
+        self.passes = Passes(monotonic)
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:  # noqa: ARG002 - by outcome only
         """Count a pass and its duration."""
@@ -197,18 +198,18 @@ class PrometheusMetrics:
 
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
-        if self.passes.began(key, now):  # a pipeline whose passes fail from the first one on must have an age as well
+        if self.passes.began(key):  # a pipeline whose passes fail from the first one on must have an age as well
             self._successes.labels(key.namespace, key.name).set(now.timestamp())
         self._beats.labels(key.namespace, key.name).set(now.timestamp())
 
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
         """Say that a pass did all that it is there for."""
-        self.passes.succeeded(key, now)
+        self.passes.succeeded(key)
         self._successes.labels(key.namespace, key.name).set(now.timestamp())
 
-    def recorded(self, now: datetime) -> None:
+    def recorded(self) -> None:
         """Say that a status was written."""
-        self.passes.recorded(now)
+        self.passes.recorded()
 
     def restarts(self, *, in_progress: int, queued: int) -> None:
         """Set how many pipelines are restarted by plan, and how many wait."""
