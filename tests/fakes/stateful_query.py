@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.state.webhdfs.authentication import client_settings
+from fencepost.state.webhdfs.client_settings import client_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,7 @@ def main(location: str, header: str) -> None:
     builder = SparkSession.builder.master("local[2]").appName("stateful")
     local = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
-    for key, value in {**local, **quick, **SETTINGS, **client_settings(header)}.items():
+    for key, value in {**local, **quick, **SETTINGS, **client_settings(header, patience=30)}.items():
         builder = builder.config(key, value)
     query = start(builder.getOrCreate(), location)
     while query.isActive:

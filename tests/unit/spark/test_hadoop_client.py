@@ -14,7 +14,8 @@ import pytest
 from fakes.checkpoint_services import MIB, SECRET, Row, Served, serving
 from fencepost.state.chunks import CHUNK
 from fencepost.state.memory import MemoryChunks
-from fencepost.state.webhdfs.authentication import Keys, client_settings
+from fencepost.state.webhdfs.authentication import Keys
+from fencepost.state.webhdfs.client_settings import client_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ class Client:
         jvm: Any = self._jvm
         self.root = served.names.location
         conf = jvm.org.apache.hadoop.conf.Configuration()
-        for key, value in client_settings(header or served.names.header).items():
+        for key, value in client_settings(header or served.names.header, patience=30).items():
             conf.set(key.removeprefix("spark.hadoop."), value)
         uri = jvm.java.net.URI(self.root)
         self.files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, conf)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fakes.checkpoint_services import serving
 from fakes.stateful_query import KEYS, ROWS, SETTINGS, start, total
 from fencepost.state.memory import MemoryChunks
-from fencepost.state.webhdfs.authentication import client_settings
+from fencepost.state.webhdfs.client_settings import client_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def test_killed_query_resumes_with_its_state(spark: SparkSession, tmp_path: Path
         row = served.committer.row
     assert row.committed >= 10
     with serving(chunks, tmp_path / "second", epoch=2, row=row) as successor:
-        for key, value in {**SETTINGS, **client_settings(successor.names.header)}.items():
+        for key, value in {**SETTINGS, **client_settings(successor.names.header, patience=30)}.items():
             if key.startswith("spark.hadoop."):
                 spark.sparkContext._jsc.hadoopConfiguration().set(key.removeprefix("spark.hadoop."), value)
             else:

@@ -83,12 +83,7 @@ def file_status(entry: Entry) -> Answer:
 
 def listing(entries: Sequence[Entry]) -> Answer:
     """Answer with what is in a directory."""
-    return as_json(_statuses(entries))
-
-
-def whole_listing(entries: Sequence[Entry]) -> Answer:
-    """Answer with what is in a directory, to a client that would take it in several answers."""
-    return as_json({"DirectoryListing": {"partialListing": _statuses(entries), "remainingEntries": 0}})
+    return as_json({"FileStatuses": {"FileStatus": [_status(entry) for entry in entries]}})
 
 
 def home_directory() -> Answer:
@@ -114,10 +109,6 @@ def server_defaults() -> Answer:
             }
         }
     )
-
-
-def _statuses(entries: Sequence[Entry]) -> dict[str, object]:
-    return {"FileStatuses": {"FileStatus": [_status(entry) for entry in entries]}}
 
 
 def _status(entry: Entry) -> dict[str, object]:

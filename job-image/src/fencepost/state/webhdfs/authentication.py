@@ -89,16 +89,3 @@ class Keys:
 
     def _mac(self, message: bytes) -> str:
         return hmac.digest(self._secret, b"fencepost webhdfs " + message, hashlib.sha256).hex()
-
-
-def client_settings(header: str) -> dict[str, str]:
-    """Return Spark's settings for a client that sends the header with each request, and never repeats one.
-
-    A request whose answer is lost has an unknown outcome, which the fence settles, not the client.
-    """
-    return {
-        "spark.hadoop.dfs.webhdfs.rest-csrf.enabled": "true",
-        "spark.hadoop.dfs.webhdfs.rest-csrf.custom-header": header,
-        "spark.hadoop.dfs.webhdfs.rest-csrf.methods-to-ignore": "NONE",
-        "spark.hadoop.dfs.http.client.retry.policy.enabled": "false",
-    }

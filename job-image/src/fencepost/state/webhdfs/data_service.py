@@ -24,8 +24,8 @@ from fencepost.state.webhdfs.name_service import STORED, asked_range
 
 LARGEST_FILE: Final = 4 * 1024**3
 """Bytes of an upload."""
-REPORT_TIMEOUT: Final = 50.0
-"""Seconds: Hadoop's client gives up after 60."""
+REPORT_TIMEOUT: Final = 30.0
+"""Seconds for the name service to list a file that is stored."""
 
 
 class DataService:

@@ -60,7 +60,6 @@ class NameService:
             ("GET", "GETFILELINKSTATUS"): self._status,
             ("GET", "GETFILESTATUS"): self._status,
             ("GET", "LISTSTATUS"): self._list,
-            ("GET", "LISTSTATUS_BATCH"): self._list_batch,
             ("GET", "OPEN"): self._open,
             ("PUT", "CREATE"): self._create,
             ("PUT", "MKDIRS"): self._make,
@@ -110,9 +109,6 @@ class NameService:
 
     def _list(self, path: str, _: Request) -> Answer:
         return answers.listing(self._checkpoint.entries(path))
-
-    def _list_batch(self, path: str, _: Request) -> Answer:
-        return answers.whole_listing(self._checkpoint.entries(path))
 
     def _make(self, path: str, _: Request) -> Answer:
         self._checkpoint.make_directory(path)
