@@ -78,7 +78,7 @@ async def with_an_invalid_spec(**changes: Any) -> Stage:
 
 def heard(stage: Stage) -> list[bool]:
     """Whether each message about the deletion said that it was over."""
-    return [heard.is_over for heard in present(stage.paging).heard if heard.key.endswith("/NotReady")]
+    return [heard.is_over for heard in present(stage.paging).heard if "/NotReady/" in heard.key]
 
 
 def is_released(stage: Stage) -> bool:
