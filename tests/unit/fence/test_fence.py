@@ -649,3 +649,19 @@ def test_another_checkpoint_is_another_change() -> None:
     row = FenceRow(pipeline=PIPELINE, owner=OWNER, checkpoint=b"a")
     assert not row.is_held_as(replace(row, checkpoint=b"b"))
     assert not row.is_held_as(replace(row, planned_log=b"b"))
+
+
+def test_a_release_deletes_the_rest_before_the_owner_and_again_after_a_crash(table: Table) -> None:
+    row = claimed(table)
+    seen: list[FenceRow] = []
+
+    def crash() -> None:
+        seen.append(present(table.read(PIPELINE)))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fence(table).release(row, also=crash)
+    assert (seen[0].epoch, seen[0].driver, seen[0].owner) == (row.epoch + 1, None, OWNER)
+    fence(table).release(present(table.read(PIPELINE)), also=lambda: seen.append(present(table.read(PIPELINE))))
+    assert len(seen) == 2
+    assert present(table.read(PIPELINE)).is_released

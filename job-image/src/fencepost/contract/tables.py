@@ -7,6 +7,8 @@ from typing import Final
 OWN_TABLES: Final = frozenset(
     {
         "accepted_losses",
+        "checkpoint_chunks",
+        "checkpoint_files",
         "dead_letter_chunks",
         "dead_letters",
         "fence",

@@ -255,19 +255,21 @@ class Fence:
         )
         return self._change(before, after)
 
-    def release(self, before: FenceRow) -> None:
+    def release(self, before: FenceRow, *, also: Callable[[], None] = lambda: None) -> None:
         """Give the row up for good: its pipeline is deleted.
 
         The row stays, without an owner, in a new epoch and without progress: no driver of the deleted pipeline can
         commit or claim, now or in a pipeline that is created later under the same name.
 
         The driver's epoch ends first, so that nothing more is written beside the row; then history, snapshots, progress
-        and losses go; the owner goes last.  Whoever is killed in between leaves a row that says there is more to do.
+        and losses go, and what `also` deletes; the owner goes last.  Whoever is killed in between leaves a row that
+        says there is more to do.
         Raises Fenced when the row moved; nothing to do when it is released already.
         """
         try:
             ended = before if before.driver is UNCLAIMED else self.take_over(before, owner=before.owner)
             self._patience.ask(lambda: self._table.forget(self._pipeline))
+            self._patience.ask(also)
             after = FenceRow(
                 pipeline=ended.pipeline,
                 owner=NO_OWNER,

@@ -14,9 +14,8 @@ So a collector that is frozen, and deletes hours after its driver was replaced, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -74,21 +73,9 @@ class Collector:
         self._unreached_since = {file: self._unreached_since.get(file, seen) for file in unreached}
         due = {file for file, since in self._unreached_since.items() if began - since >= self._grace}
         for found in ranges:
-            self._collect(found, due)
-        return len(due)
-
-    def _collect(self, found: FileRange, due: Collection[UUID]) -> None:
-        """Delete the due files of a range; the index forgets them once they are gone."""
-        ids = found.ids
-        going = iter([file for file in ids if file in due])
-        gone: list[UUID] = []
-        while some := list(islice(going, AT_ONCE)):
-            self._chunks.delete(some)
-            gone += some
-        if gone:
-            self._index.leave(replace(found, left=frozenset(ids.values()) - {ids[file] for file in gone}))
-            for file in gone:
+            for file in _delete(found, due, self._chunks, self._index):
                 del self._unreached_since[file]
+        return len(due)
 
     def _reached(self) -> set[UUID]:
         """Return all that is reached; the fence row is read after everything else. Raises Fenced."""
@@ -99,3 +86,20 @@ class Collector:
         if row is None or (row.epoch, row.driver) != (self._epoch, self._driver):
             raise Fenced(f"epoch {self._epoch} is over: its files are collected by a later one", seen=row)
         return set(serving).union(*self._known.values())
+
+
+def forget(chunks: ChunkStore, index: FileIndex) -> None:
+    """Delete all files of a pipeline that is deleted; done again, it continues. Raises FenceError."""
+    for found in index.ranges():
+        _delete(found, found.ids, chunks, index)
+
+
+def _delete(found: FileRange, due: Container[UUID], chunks: ChunkStore, index: FileIndex) -> Sequence[UUID]:
+    """Delete the due files of a range, and return them; the index forgets them once they are gone."""
+    ids = found.ids
+    going = [file for file in ids if file in due]
+    for start in range(0, len(going), AT_ONCE):
+        chunks.delete(going[start : start + AT_ONCE])
+    if going:
+        index.leave(replace(found, left=frozenset(ids.values()) - {ids[file] for file in going}))
+    return going

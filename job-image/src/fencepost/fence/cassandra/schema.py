@@ -29,6 +29,12 @@ STATEMENT_LIMIT: Final = 20.0
 USUAL_REPLICAS: Final = 3
 """Of a new keyspace in each datacenter: the least number of which one may be down while a majority answers."""
 
+HINTS_KEPT: Final = 10_800
+"""Seconds for which Cassandra keeps hints for a node that is down.
+
+A deletion that a node misses for longer may return; in these two tables that leaves bytes that nothing reaches.
+"""
+
 _OFFSETS: Final = "frozen<map<text, bigint>>"
 _LEADER_EPOCHS: Final = "frozen<map<text, int>>"
 _IDS: Final = "frozen<map<text, text>>"
@@ -232,6 +238,25 @@ SNAPSHOTS: Final = Table(
     },
 )
 
+CHECKPOINT_FILES: Final = Table(
+    name="checkpoint_files",
+    columns={"pipeline": "text", "first": "uuid", "remaining": "frozen<set<int>>"},
+    key="pipeline, first",
+    options=(f"gc_grace_seconds = {HINTS_KEPT}",),
+)
+
+CHECKPOINT_CHUNKS: Final = Table(
+    name="checkpoint_chunks",
+    columns={"pipeline": "text", "file": "uuid", "part": "int", "content": "blob"},
+    key="(pipeline, file), part",
+    # Files live for seconds or for days.  Of a deleted one the bytes go when its deletion meets them in a compaction.
+    options=(
+        "compaction = {'class': 'LeveledCompactionStrategy'}",
+        "compression = {'enabled': 'false'}",  # Spark has compressed them
+        f"gc_grace_seconds = {HINTS_KEPT}",
+    ),
+)
+
 TABLES: Final = (
     FENCE,
     CHANGES,
@@ -241,6 +266,8 @@ TABLES: Final = (
     LOSSES,
     ACCEPTED_LOSSES,
     SNAPSHOTS,
+    CHECKPOINT_FILES,
+    CHECKPOINT_CHUNKS,
 )
 
 

@@ -21,6 +21,8 @@ from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
 from fencepost.fence.history import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
+from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
+from fencepost.state.collector import forget
 from fencepost_operator.adapters.cassandra.durability_settings import read_settings
 from fencepost_operator.adapters.cassandra.fence_errors import SchemaMissing, translated
 from fencepost_operator.adapters.cassandra.login import login_of
@@ -184,13 +186,13 @@ class CassandraFenceStore:
         return await self._with_table(connection, look)
 
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
-        """Delete the row's history and snapshots, and release it. Raises Conflict when the row is elsewhere."""
+        """Delete the row's history, snapshots and state, and release it. Raises Conflict when the row is elsewhere."""
 
         def drop(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = holder.read()
             if row is not None:
-                holder.release(_expected(row, pipeline, epoch, version))
+                holder.release(_expected(row, pipeline, epoch, version), also=lambda: _forget_state(table, pipeline))
 
         try:
             await self._with_table(connection, drop)
@@ -280,6 +282,14 @@ def _hours(since: datetime) -> Sequence[datetime]:
     first, last = hour_of(since - timedelta(minutes=5)), hour_of(datetime.now(UTC))
     count = min(_HOURS, int((last - first).total_seconds()) // 3600 + 2)
     return [first + timedelta(hours=ahead) for ahead in range(count)]
+
+
+def _forget_state(table: CassandraFenceTable, pipeline: str) -> None:
+    """Delete the files of a stateful pipeline, as far as there are tables for them."""
+    place = table.session, table.keyspace, pipeline
+    index = CassandraFileIndex(*place)
+    if index.is_there():
+        forget(CassandraChunks(*place), index)
 
 
 def _find_snapshot(snapshots: SnapshotTable, pipeline: str, wanted: str) -> Snapshot | None:

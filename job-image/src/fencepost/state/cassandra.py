@@ -1,0 +1,134 @@
+"""Chunks and file index of one pipeline in Cassandra. Every method raises FenceError; a change may be applied then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
+
+from fencepost.fence.cassandra import schema
+from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.errors import FenceSchemaInvalid
+from fencepost.state.chunks import CHUNK, WINDOW
+from fencepost.state.errors import CheckpointDamaged
+from fencepost.state.file_ids import RANGE, FileRange
+
+DELETIONS: Final = 32
+"""Deletions at the same time."""
+AHEAD: Final = 24 * 3600 * 1_000_000
+"""µs by which a deletion is ahead of the wall time: ids are never used again, and a write may arrive late."""
+MOST_RANGES: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class _Statements:
+    """Statements of one session, prepared when they are first used."""
+
+    session: Session
+    prepared: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, doing: str, statement: str, values: Iterable[Sequence[object]], *, at_once: int) -> list[Any]:
+        """Execute a statement with each of these values, and return the answers in their order."""
+        with translated(doing):
+            if statement not in self.prepared:
+                self.prepared[statement] = self.session.prepare(statement)
+            answers = execute_concurrent_with_args(
+                self.session, self.prepared[statement], list(values), concurrency=at_once, raise_on_first_error=True
+            )
+            return [answer.result_or_exc for answer in answers]
+
+
+class CassandraChunks:
+    """A ChunkStore: a partition per file, so that one deletion removes it. `now` is the wall time in µs."""
+
+    def __init__(
+        self, session: Session, keyspace: str, pipeline: str, *, now: Callable[[], int] = lambda: time.time_ns() // 1000
+    ) -> None:
+        self._statements = _Statements(session)
+        self._table = f'"{keyspace}".{schema.CHECKPOINT_CHUNKS.name}'
+        self._pipeline = pipeline
+        self._now = now
+
+    def write(self, file: UUID, parts: Mapping[int, bytes]) -> None:
+        """Store parts at the session's consistency."""
+        self._statements.run(
+            "storing chunks",
+            f"INSERT INTO {self._table} (pipeline, file, part, content) VALUES (?, ?, ?, ?)",
+            [(self._pipeline, file, part, content) for part, content in parts.items()],
+            at_once=WINDOW,
+        )
+
+    def read(self, file: UUID, parts: range) -> Sequence[bytes]:
+        """Return parts in their order. Raises CheckpointDamaged."""
+        answers = self._statements.run(
+            "reading chunks",
+            f"SELECT content FROM {self._table} WHERE pipeline = ? AND file = ? AND part = ?",
+            [(self._pipeline, file, part) for part in parts],
+            at_once=WINDOW,
+        )
+        return [_content(answer.one(), file, part) for part, answer in zip(parts, answers, strict=True)]
+
+    def delete(self, files: Collection[UUID]) -> None:
+        """Delete files for good."""
+        at = self._now() + AHEAD
+        self._statements.run(
+            "deleting chunks",
+            f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE pipeline = ? AND file = ?",
+            [(at, self._pipeline, file) for file in files],
+            at_once=DELETIONS,
+        )
+
+
+class CassandraFileIndex:
+    """A FileIndex: a row per range in the pipeline's partition."""
+
+    def __init__(self, session: Session, keyspace: str, pipeline: str) -> None:
+        self._session, self._keyspace = session, keyspace
+        self._statements = _Statements(session)
+        self._table = f'"{keyspace}".{schema.CHECKPOINT_FILES.name}'
+        self._pipeline = pipeline
+
+    def is_there(self) -> bool:
+        """Return whether the table exists: those of an earlier release lack it."""
+        with translated("reading the schema"):
+            return bool(schema.columns_of(self._session, self._keyspace, schema.CHECKPOINT_FILES.name))
+
+    def add(self, found: FileRange) -> None:
+        """Store a range; sent again, it takes back nothing that was collected."""
+        self._run("storing file ids", f"INSERT INTO {self._table} (pipeline, first) VALUES (?, ?)", found.first)
+
+    def ranges(self) -> Sequence[FileRange]:
+        """Return all ranges. Raises FenceSchemaInvalid where a row is not one."""
+        select = f"SELECT first, remaining FROM {self._table} WHERE pipeline = ? LIMIT {MOST_RANGES}"
+        with translated("reading file ids"):
+            return [_range(row) for row in self._run("reading file ids", select)]
+
+    def leave(self, found: FileRange) -> None:
+        """Store what is left of a range, or delete it."""
+        if found.left:
+            insert = f"INSERT INTO {self._table} (pipeline, first, remaining) VALUES (?, ?, ?)"
+            self._run("storing file ids", insert, found.first, found.left)
+        else:
+            self._run("deleting file ids", f"DELETE FROM {self._table} WHERE pipeline = ? AND first = ?", found.first)
+
+    def _run(self, doing: str, statement: str, *values: object) -> Any:  # noqa: ANN401 - the library is untyped
+        (answer,) = self._statements.run(doing, statement, [(self._pipeline, *values)], at_once=1)
+        return answer
+
+
+def _content(row: Any, file: UUID, part: int) -> bytes:  # noqa: ANN401 - a driver's named tuple
+    if row is None or not isinstance(row.content, bytes) or len(row.content) > CHUNK:
+        raise CheckpointDamaged(f"file {file} lacks part {part}")
+    return row.content
+
+
+def _range(row: Any) -> FileRange:  # noqa: ANN401 - a driver's named tuple
+    left = None if row.remaining is None else frozenset(row.remaining)
+    if not isinstance(row.first, UUID) or row.first.int % RANGE or not (left or frozenset()) <= frozenset(range(RANGE)):
+        raise FenceSchemaInvalid(f"a row of {schema.CHECKPOINT_FILES.name} is not a range of file ids")
+    return FileRange(first=row.first, left=left)

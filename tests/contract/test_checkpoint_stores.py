@@ -1,0 +1,112 @@
+"""One suite for the stores of checkpoints, in memory and in Cassandra."""
+
+from __future__ import annotations
+
+import io
+import random
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+import pytest
+from cassandra.cluster import Session
+
+from fencepost.fence.cassandra.table import create_schema
+from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
+from fencepost.state.chunks import CHUNK, WINDOW, ChunkStore, read_file, write_file
+from fencepost.state.collector import forget
+from fencepost.state.errors import CheckpointDamaged
+from fencepost.state.file_ids import RANGE, FileIds, FileIndex, FileRange
+from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+
+KEYSPACE: Final = "fencepost_contract"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Those of one pipeline, and the chunks of another one in the same place."""
+
+    chunks: ChunkStore
+    index: FileIndex
+    others: ChunkStore
+
+
+@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
+def stores(request: pytest.FixtureRequest) -> Iterator[Stores]:
+    if request.param == "memory":
+        yield Stores(MemoryChunks(), MemoryFileIndex(), MemoryChunks())
+        return
+    session: Session = request.getfixturevalue("session")
+    create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
+    names = [f"contract/{uuid.uuid4()}/p" for _ in range(2)]
+    chunks, others = (CassandraChunks(session, KEYSPACE, name) for name in names)
+    yield Stores(chunks, CassandraFileIndex(session, KEYSPACE, names[0]), others)
+
+
+@pytest.mark.parametrize("length", [0, 1, CHUNK, CHUNK + 1, (WINDOW + 1) * CHUNK + 7])
+def test_a_file_is_read_as_it_was_written(stores: Stores, length: int) -> None:
+    content, file = random.Random(length).randbytes(length), uuid.uuid4()
+    assert write_file(stores.chunks, file, io.BytesIO(content), limit=length) == length
+    write_file(stores.chunks, file, io.BytesIO(content), limit=length)  # a write without an answer is sent again
+    assert b"".join(read_file(stores.chunks, file, length)) == content
+    middle = length // 3, length // 2
+    found = b"".join(read_file(stores.chunks, file, length, start=middle[0], stop=middle[1]))
+    assert found == content[middle[0] : middle[1]]
+
+
+def test_a_missing_part_is_damage(stores: Stores) -> None:
+    file = uuid.uuid4()
+    with pytest.raises(CheckpointDamaged):
+        stores.chunks.read(file, range(1))
+    stores.chunks.write(file, {0: b"a", 2: b"c"})
+    assert stores.chunks.read(file, range(1)) == [b"a"]
+    with pytest.raises(CheckpointDamaged):
+        stores.chunks.read(file, range(3))
+
+
+def test_a_deleted_file_stays_deleted_whenever_a_write_arrives(stores: Stores) -> None:
+    gone, kept = uuid.uuid4(), uuid.uuid4()
+    for file in (gone, kept):
+        stores.chunks.write(file, {0: b"a", 1: b"b"})
+    stores.chunks.delete([gone, uuid.uuid4()])
+    stores.chunks.write(gone, {0: b"late"})
+    with pytest.raises(CheckpointDamaged):
+        stores.chunks.read(gone, range(1))
+    assert stores.chunks.read(kept, range(2)) == [b"a", b"b"]
+    stores.chunks.delete([])
+
+
+def test_a_pipeline_does_not_reach_the_chunks_of_another_one(stores: Stores) -> None:
+    file = uuid.uuid4()
+    stores.chunks.write(file, {0: b"mine"})
+    with pytest.raises(CheckpointDamaged):
+        stores.others.read(file, range(1))
+    stores.others.delete([file])
+    assert stores.chunks.read(file, range(1)) == [b"mine"]
+
+
+def test_ranges_are_kept_until_nothing_is_left_of_them(stores: Stores) -> None:
+    assert list(stores.index.ranges()) == []
+    ids = [FileRange(first=UUID(int=number * RANGE)) for number in (2**100, 2**90)]
+    for found in ids:
+        stores.index.add(found)
+    assert sorted(stores.index.ranges(), key=lambda found: -found.first.int) == ids
+    left = replace(ids[0], left=frozenset({0, 7, RANGE - 1}))
+    stores.index.leave(left)
+    stores.index.leave(replace(ids[1], left=frozenset()))
+    assert list(stores.index.ranges()) == [left]
+
+
+def test_a_deleted_pipeline_leaves_no_file_behind(stores: Stores) -> None:
+    ids = FileIds(stores.index)
+    files = [ids.next() for _ in range(3)]
+    for file in files:
+        stores.chunks.write(file, {0: b"a"})
+    forget(stores.chunks, stores.index)
+    assert list(stores.index.ranges()) == []
+    for file in files:
+        with pytest.raises(CheckpointDamaged):
+            stores.chunks.read(file, range(1))
+    forget(stores.chunks, stores.index)
