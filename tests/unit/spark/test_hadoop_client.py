@@ -192,6 +192,16 @@ def test_refused_without_the_header(spark: SparkSession, served: Served) -> None
             assert not any(part in message for part in (served.names.header, "ticket=", SECRET))
 
 
+def test_header_is_hidden_in_pages_and_event_log(spark: SparkSession, served: Served) -> None:
+    """Spark redacts what its listeners are given by this function."""
+    jvm: Any = spark.sparkContext._jvm
+    settings = client_settings(served.names.header, patience=30)
+    pairs = [jvm.scala.Tuple2(key, value) for key, value in settings.items()]
+    redacted = jvm.org.apache.spark.util.Utils.redact(spark.sparkContext._conf._jconf, jvm.PythonUtils.toSeq(pairs))
+    assert served.names.header not in redacted.toString()
+    assert "retry.policy.enabled,false" in redacted.toString()
+
+
 def test_ended_epoch_refuses_every_change(spark: SparkSession, served: Served) -> None:
     client = Client(spark, served)
     client.write("state/a", b"1")

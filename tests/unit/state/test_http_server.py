@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -94,6 +95,33 @@ def test_refused_stranger_loses_the_connection(server: HttpServer) -> None:
 def test_slow_head(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_DEADLINE", 0.01)
     assert said(server, b"GET / HT", ends=True) == b""
+
+
+def test_connection_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no slot forever."""
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
+    server = HttpServer(echo, address="127.0.0.1", port=0)
+    server.start("echo")
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", _refused)
+        assert said(server, ends=True) == b""
+    assert said(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+    server.stop()
+
+
+def _refused(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_both_families() -> None:
+    server = HttpServer(lambda request: Answer.of(200, request.sender.encode()), address="::", port=0)
+    server.start("echo")
+    for host in ("127.0.0.1", "::1"):
+        with socket.create_connection((host, server.port), timeout=10) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert b"".join(iter(lambda: connection.recv(1000), b"")).endswith(f"\r\n\r\n{host}".encode())
+    server.stop()
 
 
 def test_bound_on_connections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,14 @@ class HttpServer(socketserver.ThreadingTCPServer):
         """Refuse a connection beyond the bound."""
         return self._slots.acquire(blocking=False)
 
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Serve one connection from a thread, which the operating system may refuse."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self._slots.release()
+            raise
+
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
