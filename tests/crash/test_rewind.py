@@ -229,7 +229,7 @@ async def test_a_stalled_pipeline_can_be_rewound() -> None:
         ({"offsets": {"orders/7": 5}}, "orders/7 is not a partition that the pipeline has committed"),
         ({"offsets": {"others/0": 5}}, "topic others is not read"),
         ({"snapshot": "nowhere"}, "there is no snapshot 'nowhere'"),
-        ({"offsets": {"orders": 5}}, "'orders' is not topic/partition"),
+        ({"offsets": {"orders": 5}}, "spec.to.offsets.orders: is not topic/partition"),
         ({}, "does not have exactly one of"),
         ({"timestamp": "2026-01-01T00:00:00"}, "is not RFC 3339 with a time zone"),
     ],

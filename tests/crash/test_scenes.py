@@ -457,8 +457,9 @@ async def test_a_lost_release_is_put_back_under_the_living_driver() -> None:
     assert stage.world.newest_pod() is pod
 
 
-def taint(number: int, operator: str) -> dict[str, Any]:
-    return {"tolerations": [{"key": f"dedicated-{number}", "operator": operator}]}
+def taint(number: int, value: str = "") -> dict[str, Any]:
+    """Return a toleration; Kubernetes refuses one with a value."""
+    return {"tolerations": [{"key": f"dedicated-{number}", "operator": "Exists", "value": value}]}
 
 
 def generations(stage: Stage) -> set[int]:
@@ -468,12 +469,12 @@ def generations(stage: Stage) -> set[int]:
 async def test_upgrades_that_are_refused_halfway_leave_nothing_behind() -> None:
     stage = await Stage.streaming()
     for number in range(1, 6):
-        stage.world.change(KEY, cluster=taint(number, "Sometimes"))
+        stage.world.change(KEY, cluster=taint(number, "refused"))
         await stage.until(lambda: stage.ready() == "InstallFailed")
         await stage.run(30)
         assert len(generations(stage)) == 1
         assert stage.ready() == "InstallFailed"
-    stage.world.change(KEY, cluster=taint(6, "Exists"))
+    stage.world.change(KEY, cluster=taint(6))
     await stage.running()
     await stage.run(60)
     assert generations(stage) == {stage.generation}
@@ -482,7 +483,7 @@ async def test_upgrades_that_are_refused_halfway_leave_nothing_behind() -> None:
 
 async def test_a_refused_upgrade_that_is_suspended_leaves_nothing_behind() -> None:
     stage = await Stage.streaming()
-    stage.world.change(KEY, cluster=taint(1, "Sometimes"))
+    stage.world.change(KEY, cluster=taint(1, "refused"))
     await stage.until(lambda: stage.ready() == "InstallFailed")
     await stage.suspended()
     await stage.run(30)

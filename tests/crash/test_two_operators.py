@@ -43,7 +43,7 @@ def upgrade(stage: Stage, chance: random.Random) -> None:
 
 
 def resize(stage: Stage, chance: random.Random) -> None:
-    taint = {"key": "dedicated", "operator": chance.choice(("Exists", "Sometimes"))}
+    taint = {"key": "dedicated", "operator": "Exists", "value": chance.choice(("", "refused"))}
     stage.world.change(KEY, cluster={"workers": chance.randrange(1, 4), "tolerations": [taint]})
 
 

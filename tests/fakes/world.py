@@ -403,10 +403,10 @@ class World:
         before, generation = self.releases.get(key), values["generation"]
         revision = before.revision + 1 if before is not None else 1
         deployed = before.deployed if before is not None else None
-        if any(taint.get("operator") not in {None, "Exists", "Equal"} for taint in values["tolerations"]):
+        if any(taint.get("operator") == "Exists" and taint.get("value") for taint in values["tolerations"]):
             self._create(key, generation, PARTS[:-1])
             self.releases[key] = Release(values, revision, "failed", deployed)
-            raise RefusedError("spec.template.spec.tolerations[0].operator: Unsupported value")
+            raise RefusedError("spec.template.spec.tolerations[0].operator: its value must be empty")
         current = deployed if deployed is not None or before is None else before.values["generation"]
         if current not in {None, generation}:
             self._drop(key, current)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, checked, json_line
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
+from fencepost_operator.api.codec import encode
 from fencepost_operator.desired.cluster_values import cluster_values
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
 from security.java_properties import load
@@ -154,11 +155,11 @@ def assert_exact(found: list[Object], spec: Spec) -> None:
     assert worker.get("serviceAccountName") == spec.cluster.service_account_name
     assert worker["automountServiceAccountToken"] is False
     (container,) = worker["containers"]
-    assert container["env"][: len(spec.job.env)] == [dict(variable) for variable in spec.job.env]
-    assert container["envFrom"] == [dict(source) for source in spec.job.env_from]
+    assert container["env"][: len(spec.job.env)] == encode(spec.job.env)
+    assert container["envFrom"] == encode(spec.job.env_from)
     assert container["image"] == (spec.cluster.image or spec.job.image)
-    assert worker["affinity"] == spec.cluster.affinity
-    assert worker["tolerations"] == [dict(toleration) for toleration in spec.cluster.tolerations]
+    assert worker["affinity"] == (encode(spec.cluster.affinity) or {})
+    assert worker["tolerations"] == encode(spec.cluster.tolerations)
     assert worker["nodeSelector"] == spec.cluster.node_selector
     assert worker.get("priorityClassName", "") == spec.cluster.priority_class_name
 

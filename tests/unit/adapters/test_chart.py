@@ -12,7 +12,7 @@ import pytest
 
 from fencepost_operator.adapters.helm.chart import chart_digest
 from fencepost_operator.adapters.helm.command import Helm
-from fencepost_operator.api.spec import WorkerSpec
+from fencepost_operator.api.spec.cluster import WorkerSpec
 from fencepost_operator.errors import Rejected
 from present import present
 from testbed.home import Home

@@ -7,6 +7,7 @@ import yaml
 
 from fencepost.contract import METRICS_PORT
 from fencepost_operator.api import Pipeline, Spec, read_pipeline
+from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from unit.charts.rendering import REPOSITORY, Object, objects, one
@@ -56,14 +57,15 @@ def test_what_the_author_asked_for_is_there(pipeline: Pipeline, cluster: list[Ob
     assert worker["replicas"] == spec.cluster.workers
     pod = worker["template"]["spec"]
     assert pod.get("nodeSelector", {}) == spec.cluster.node_selector
-    assert pod.get("affinity", {}) == spec.cluster.affinity
+    assert pod.get("affinity", {}) == (encode(spec.cluster.affinity) or {})
     assert pod.get("priorityClassName") == spec.cluster.priority_class_name
     assert pod.get("serviceAccountName") == spec.cluster.service_account_name
     assert worker["template"]["metadata"]["annotations"].items() >= spec.cluster.pod_annotations.items()
     (container,) = pod["containers"]
     assert container["image"] == (spec.cluster.image or spec.job.image)
-    assert [item for item in container["env"] if item in spec.job.env] == list(spec.job.env)
-    assert container.get("envFrom", []) == list(spec.job.env_from)
+    variables = encode(spec.job.env)
+    assert [item for item in container["env"] if item in variables] == variables
+    assert container.get("envFrom", []) == encode(spec.job.env_from)
 
 
 def test_the_operator_finds_what_the_chart_names(pipeline: Pipeline, cluster: list[Object]) -> None:

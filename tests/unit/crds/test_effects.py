@@ -12,8 +12,17 @@ import pytest
 from fakes.manifests import KEY, body
 from fencepost_operator.api import ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.api.effects import Effect, declared_effects, settings, standing_in
-from fencepost_operator.api.fields import Model, fields_of
-from fencepost_operator.api.spec import SINK_KINDS, CreateTableSpec, PurgeIndexSpec, SecretReference
+from fencepost_operator.api.model import Model, fields_of
+from fencepost_operator.api.spec.affinity import Affinity
+from fencepost_operator.api.spec.pods import (
+    EnvFromReference,
+    EnvFromSource,
+    EnvVar,
+    ResourceRequirements,
+    SecretReference,
+    Toleration,
+)
+from fencepost_operator.api.spec.sinks import SINK_KINDS, CreateTableSpec, PurgeIndexSpec
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import bounds_hash, fingerprints
 from unit.crds.schema import at
@@ -93,9 +102,13 @@ def other(value: Any) -> Any:  # noqa: PLR0911 - a table
 
 
 GIVEN: dict[str, Any] = {
-    "job.env": ({"name": "A", "value": "1"},),
-    "job.envFrom": ({"secretRef": {"name": "s"}},),
-    "cluster.tolerations": ({"key": "a"},),
+    "job.env": (EnvVar(name="A", value="1"),),
+    "job.envFrom": (EnvFromSource(secret_ref=EnvFromReference(name="s")),),
+    "job.resources": ResourceRequirements(limits={"cpu": "1"}),
+    "cluster.worker.resources": ResourceRequirements(limits={"cpu": "1"}),
+    "cluster.master.resources": ResourceRequirements(limits={"cpu": "1"}),
+    "cluster.tolerations": (Toleration(key="a"),),
+    "cluster.affinity": Affinity(),
     "source.kafka.minRecordsPerBatch": 5,
     "source.kafka.maxBytesPerBatch": 1024**3,
 }

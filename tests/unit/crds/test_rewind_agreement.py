@@ -20,7 +20,7 @@ from fencepost_operator.api import (
     read_rewind,
     write_rewind_status,
 )
-from fencepost_operator.api.parsing import PARTITION
+from fencepost_operator.api.fields import PARTITION
 from fencepost_operator.api.rewind import MOST_OFFSETS
 from unit.crds.schema import REPOSITORY, Schema, strict
 from unit.crds.test_agreement import disagreements

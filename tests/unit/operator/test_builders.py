@@ -24,6 +24,8 @@ from fencepost.contract import (
     Variable,
 )
 from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipeline, read_rewind
+from fencepost_operator.api.codec import decode
+from fencepost_operator.api.spec.pods import ResourceRequirements
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
@@ -174,18 +176,18 @@ def test_the_driver_reads_its_configuration_from_the_file_that_the_job_mounts() 
 
 
 def test_no_variable_is_longer_than_a_process_can_be_given() -> None:
-    pipeline = read_pipeline(body(job={"image": "i", "entrypoint": "a:b", "args": ["x" * 1000] * 300}))
+    pipeline = read_pipeline(body(job={"image": "i", "entrypoint": "a:b", "args": ["x" * 4000] * 75}))
     assert isinstance(pipeline.spec, Spec)
     config = config_of(pipeline, pipeline.spec)
     job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=1, spec_hash="h")
     environment = job["spec"]["template"]["spec"]["containers"][0]["env"]
     assert max(len(variable.get("value", "")) for variable in environment) < 128 * 1024
     text = run_config(pipeline=pipeline, config=config)["data"]["config.json"]
-    assert DriverConfig.from_json(text).args == ("x" * 1000,) * 300
+    assert DriverConfig.from_json(text).args == ("x" * 4000,) * 75
 
 
 def test_a_configuration_that_no_config_map_holds_is_a_violation_that_names_the_field() -> None:
-    job = {"image": "i", "entrypoint": "a:b", "args": ["\u00e9" * 1000] * 200}
+    job = {"image": "i", "entrypoint": "a:b", "args": ["\u00e9" * 4000] * 100}
     pipeline = read_pipeline(body(job=job))
     assert isinstance(pipeline.spec, tuple)
     assert [violation.field for violation in pipeline.spec] == ["spec.job.args"]
@@ -336,7 +338,7 @@ def test_memory() -> None:
     ],
 )
 def test_resources_are_completed(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert resources(given, cpu="1", memory=GIB) == expected
+    assert resources(decode(ResourceRequirements, given), cpu="1", memory=GIB) == expected
 
 
 def test_names_fit_a_label() -> None:

@@ -37,8 +37,8 @@ def examples() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def made() -> Iterator[tuple[str, dict[str, Any]]]:
     """Pipelines as tests, the campaign and the benchmarks make them of an example."""
-    places = dict.fromkeys(("kafka_cluster", "cassandra_cluster"), "test")
-    environment = Mock(Environment, **places, cassandra_cluster_port=9042, job_image="registry.test/job:1")
+    places = {"kafka_cluster": "kafka.test:9092", "cassandra_cluster": "cassandra.test", "cassandra_cluster_port": 9042}
+    environment = Mock(Environment, **places, job_image="registry.test/job:1")
     place = Place(environment=environment, namespace="flights", tables="tables", fences="fences")
     yield "tests", manifest(place, name="small", topic="flights", table="departures")
     changes = benched("departures:transform", maxRecordsPerBatch=1000)

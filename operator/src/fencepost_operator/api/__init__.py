@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
-from fencepost_operator.api.loss_status import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic
-from fencepost_operator.api.page_status import PageSent, PageState, PageStatus, Reported
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
@@ -25,49 +23,49 @@ from fencepost_operator.api.rewind import (
     read_rewind,
     write_rewind_status,
 )
-from fencepost_operator.api.spec import (
-    CassandraSpec,
-    CheckpointSpec,
-    ClusterSpec,
-    DeletionPolicy,
-    JobSpec,
-    KafkaSpec,
-    MasterSpec,
+from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
+from fencepost_operator.api.spec.checkpoint import CassandraSpec, CheckpointSpec
+from fencepost_operator.api.spec.cluster import ClusterSpec, MasterSpec, WorkerSpec
+from fencepost_operator.api.spec.failures import (
     OnPoisonSpec,
     PoisonAction,
     RestartSpec,
     Rollback,
-    SinkSpec,
-    SnapshotsSpec,
-    SourceSpec,
-    Spec,
     StableAfterSpec,
     UnprovenDeath,
     UpgradeSpec,
-    Violation,
-    WorkerSpec,
 )
-from fencepost_operator.api.status import (
-    ClusterStatus,
+from fencepost_operator.api.spec.job import JobSpec
+from fencepost_operator.api.spec.sinks import SinkSpec
+from fencepost_operator.api.spec.snapshots import SnapshotsSpec
+from fencepost_operator.api.spec.source import KafkaSpec, SourceSpec
+from fencepost_operator.api.status import Status
+from fencepost_operator.api.status.durability import DurabilityStatus, WeakSetting
+from fencepost_operator.api.status.losses import (
+    AcceptedLossStatus,
+    DeadLettersStatus,
+    LossStatus,
+    MixedOutput,
+    OffsetRange,
+    ReplacedTopic,
+)
+from fencepost_operator.api.status.pages import PageSent, PageState, PageStatus, Reported
+from fencepost_operator.api.status.progress import (
     CommittedStatus,
     DataRisk,
-    DeadLettersStatus,
-    DurabilityStatus,
+    OfflinePartition,
+    OpenTransaction,
+    ThroughputStatus,
+)
+from fencepost_operator.api.status.runs import (
+    ClusterStatus,
     FailureStatus,
     FinishingStatus,
-    MixedOutput,
-    OfflinePartition,
-    OffsetRange,
-    OpenTransaction,
     RollbackStatus,
     RunStatus,
-    SnapshotsStatus,
-    SnapshotStatus,
     StableStatus,
-    Status,
-    ThroughputStatus,
-    WeakSetting,
 )
+from fencepost_operator.api.status.snapshots import SnapshotsStatus, SnapshotStatus
 from fencepost_operator.api.vocabulary import (
     ABANDON_ANNOTATION,
     ACCEPT_LOSS_ANNOTATION,
@@ -136,7 +134,6 @@ __all__ = [
     "KafkaConnection",
     "KafkaSpec",
     "LossStatus",
-    "LostRange",
     "MasterSpec",
     "MixedOutput",
     "ObjectKey",

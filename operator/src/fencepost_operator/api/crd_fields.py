@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final
 
-from fencepost_operator.api.fields import fields_of
+from fencepost_operator.api.model import fields_of, without_marks
 from fencepost_operator.api.rewind import RewindSpec, RewindStatus
 from fencepost_operator.api.spec import Spec
 from fencepost_operator.api.status import Status
@@ -46,25 +45,17 @@ def _unselectable(plural: str, versions: Sequence[Mapping[str, Any]]) -> Iterato
 def _missing(hint: Any, schema: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a type, and JSON
     if not isinstance(schema, Mapping) or schema.get("x-kubernetes-preserve-unknown-fields"):
         return  # `additionalProperties: true` keeps all as well
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
-        yield from _missing(parts[0], schema, path)
-    elif origin in {types.UnionType, typing.Union}:
-        for part in parts:
-            yield from _missing(part, schema, path)
-    elif is_dataclass(hint):
-        yield from _of_object(hint, schema, path)
+    kind, _ = without_marks(hint)
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if is_dataclass(kind):
+        properties = schema.get("properties", {})
+        for field in fields_of(kind):
+            place = f"{path}.{field.in_json}"
+            if field.in_json in properties:
+                yield from _missing(field.kind, properties[field.in_json], place)
+            else:
+                yield place
     elif origin is tuple:
         yield from _missing(parts[0], schema.get("items", {}), f"{path}[]")
-    elif origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
         yield from _missing(parts[1], schema.get("additionalProperties", {}), f"{path}{{}}")
-
-
-def _of_object(kind: object, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    properties = schema.get("properties", {})
-    for field in fields_of(kind):
-        place = f"{path}.{field.in_json}"
-        if field.in_json in properties:
-            yield from _missing(field.kind, properties[field.in_json], place)
-        else:
-            yield place

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from fencepost_operator.api.codec import encode
-from fencepost_operator.api.fields import ModelField, fields_of
+from fencepost_operator.api.model import ModelField, fields_of
 
 T = TypeVar("T")
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from fencepost_operator.api.fields import CONTROL
 from fencepost_operator.api.spec import Violation
 
-FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, everything that ends a line in Unicode or in YAML, and halves of surrogate pairs.
+FORBIDDEN: Final = re.compile(f"[{CONTROL}\ud800-\udfff]")
+"""CONTROL, and halves of surrogate pairs.
 
 The CRD refuses the same; the API server does not check an object again that is older than its CRD.
 """

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from fencepost_operator.api.fields import Model, fields_of
+from fencepost_operator.api.model import Model, fields_of
 
 M = TypeVar("M", bound=Model)
 

@@ -10,7 +10,8 @@ from typing import Any
 from fencepost_operator.api.codec import decode_leniently, encode
 from fencepost_operator.api.parsing import parse, parse_checkpoint, parse_deletion_policy
 from fencepost_operator.api.revision import Revision
-from fencepost_operator.api.spec import CassandraSpec, DeletionPolicy, Spec, Violation
+from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
+from fencepost_operator.api.spec.checkpoint import CassandraSpec
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import durationpy
 
-DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
+DURATION: Final = re.compile("([0-9]+([.][0-9]+)?(ms|s|m|h))+")
 
 QUANTITY: Final = re.compile(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 FACTORS: Final = {
@@ -23,7 +23,7 @@ FACTORS: Final = {
 MEBIBYTE: Final = 1024 * 1024
 _LONGEST: Final = 64
 """Characters of a quantity or a duration; the CRD allows 20."""
-_LONGEST_DURATION: Final = 365 * 24 * 3600.0
+_LONGEST_DURATION: Final = 10 * 365 * 24 * 3600.0
 """Seconds. Python cannot represent the sum of a time and a much longer duration."""
 _LARGEST_EXPONENT: Final = 18
 _LIMIT: Final = 2**63
@@ -39,8 +39,19 @@ def parse_duration(text: str) -> float:
     except OverflowError:
         seconds = math.inf
     if seconds > _LONGEST_DURATION:
-        raise ValueError(f"{text[:40]!r} is not a duration of at most a year")
+        raise ValueError(f"{text[:40]!r} is not a duration of at most ten years")
     return seconds
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as a duration in the largest unit without a fraction: '90s', '5m', '720h'; ms rounded."""
+    milliseconds = round(seconds * 1000)
+    unit, size = next((unit, size) for unit, size in _UNITS.items() if milliseconds % size == 0)
+    return f"{milliseconds // size}{unit}" if milliseconds else "0s"
+
+
+_UNITS: Final = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds."""
 
 
 def parse_quantity(value: str | float) -> Decimal:
@@ -71,6 +82,12 @@ def _factor(suffix: str) -> Decimal:
 def parse_bytes(value: str | float) -> int:
     """Return whole bytes of a quantity. Raises ValueError when it is not one."""
     return int(parse_quantity(value))
+
+
+def bytes_text(size: int) -> str:
+    """Return bytes as a quantity in the largest unit without a fraction: '1536Mi', '2Gi'."""
+    power = next(power for power in range(6, -1, -1) if size % 1024**power == 0)
+    return f"{size // 1024**power}{' KMGTPE'[power]}i" if power and size else str(size)
 
 
 def mebibytes(size: int) -> str:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
+from fencepost_operator.api.checks import Matching, Rule, keyed_by
 from fencepost_operator.api.codec import decode, decode_leniently, encode
-from fencepost_operator.api.fields import Count, Model, Text, with_fallback
-from fencepost_operator.api.forbidden_text import forbidden_text, printable
-from fencepost_operator.api.parsing import PARTITION
+from fencepost_operator.api.fields import Count, PartitionKey, with_fallback
+from fencepost_operator.api.forbidden_text import forbidden_text
+from fencepost_operator.api.model import Model
+from fencepost_operator.api.parsing import violations_of
 from fencepost_operator.api.spec import Violation
 from fencepost_operator.api.vocabulary import FINALIZER, GROUP, Condition, ObjectKey
 
 FINISHED_LABEL: Final = f"{GROUP}/finished"
 """On a rewind that is over: the operator lists those without it."""
 MOST_OFFSETS: Final = 1000
-"""Partitions that a rewind may name; the CRD's maximum."""
+"""Partitions that a rewind may name."""
 
 
 def _with_zone(moment: datetime) -> datetime:
@@ -59,25 +62,49 @@ WAITING: Final = "Waiting"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindTarget(Model):
-    """Where to go back to: exactly one of the three.
+    """Where to go back to. Exactly one of snapshot, timestamp and offsets."""
 
-    `snapshot` is an id or a name; records at or after `timestamp` are repeated; `offsets` maps 'topic/partition' to the
-    next offset to read, and partitions that it does not name stay where they are.
-    """
+    MARKS = (
+        Rule(
+            "[has(self.snapshot), has(self.timestamp), has(self.offsets)].filter(given, given).size() == 1",
+            "exactly one of snapshot, timestamp and offsets is needed",
+        ),
+    )
 
-    snapshot: Text | None = None
+    snapshot: (
+        Annotated[
+            str,
+            Field(max_length=63),
+            Matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a snapshot's id or name: lower-case letters, digits, - and ."),
+        ]
+        | None
+    ) = None
+    """Id or name of a snapshot of the pipeline; of two with one name, the newest."""
     timestamp: Annotated[datetime, AfterValidator(_with_zone)] | None = None
-    offsets: Mapping[str, Count] | None = None
+    """Records with this timestamp or a later one are read again. RFC 3339 with a time zone, such as
+    2026-01-31T12:00:00Z."""
+    offsets: Annotated[Mapping[PartitionKey, Count], Field(min_length=1, max_length=MOST_OFFSETS)] | None = None
+    """Next offset to read of each topic/partition. Partitions that are not named stay where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindSpec(Model):
-    """What is asked for."""
+    """What is asked for. It does not change; a second attempt is a second object."""
 
-    pipeline: Text
+    MARKS = (Rule("self == oldSelf", "a rewind does not change; create another PipelineRewind"),)
+
+    pipeline: Annotated[
+        str,
+        Field(max_length=38),
+        Matching("[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a pipeline's name: lower-case letters, digits and -"),
+    ]
+    """Name of the StreamingPipeline, in the same namespace."""
     to: RewindTarget
     delete_output: bool = True
+    """Whether the rows of the records that are read again are deleted from the sinks first. Without it they stay until
+    they are written again."""
     dry_run: bool = False
+    """Report the offsets, the records to repeat and the rows to delete, and change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,47 +112,61 @@ class StepStatus(Model):
     """One step that has begun."""
 
     name: str
+    """Count, Stop, BackUp, Resolve, Purge, SetOffsets, Resume or Check."""
     state: Annotated[StepState, with_fallback(StepState.RUNNING)]
+    """Running, Done, Skipped or Failed."""
     message: str
+    """What happens in the step."""
     started_at: datetime
+    """When it began."""
     finished_at: datetime | None = None
+    """When it was over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTarget(Model):
-    """Where the pipeline continues: all partitions of the fence row after the rewind.
+    """Where the pipeline continues."""
 
-    A partition that the row has and `offsets` has not leaves the row. `leader_epochs` are those of a snapshot.
-    """
-
+    # A partition that the row has and this has not leaves the row.
     offsets: Mapping[str, int] = field(default_factory=dict)
+    """Next offset to read of each topic/partition, also of those that stay."""
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
+    """Leader epochs of a snapshot's offsets."""
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    """Ends up to which older partitions are read before newer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindStatus(Model):
-    """How far a rewind is. `observed_generation` is -1 before the first look.
-
-    `epoch` is the one without a driver, in which the pipeline is rewound, recorded before the fence is taken over;
-    `unclaimed_epoch` the one before it where no driver has claimed that one, so that none can write under it;
-    `version` the row's when the target was recorded, one before the offsets are set.  `backup` is the snapshot of the
-    row before the rewind.  `rows_to_delete` were counted before anything was stopped, in `estimated_seconds`.
-    """
+    """How far the rewind is. Only the operator writes it."""
 
     observed_generation: int = -1
+    """metadata.generation of the spec that this status describes; -1 before the first look."""
     phase: str = WAITING
+    """The step in progress, or Waiting, Completed or Failed."""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    """What happens, and what to do."""
+    conditions: Annotated[tuple[Condition, ...], keyed_by("type")] = ()
+    """Ready is always present, and True once the rewind is completed. Reconciling and Stalled are present only while
+    they are True, and never both."""
     steps: tuple[StepStatus, ...] = ()
+    """The steps that have begun, in their order."""
+    # Recorded before the fence is taken over.
     epoch: int | None = None
+    """Epoch that is reserved for the rewind; no driver runs in it."""
     unclaimed_epoch: int | None = None
+    """The epoch before it, where no driver had claimed that one; none can write under it any more."""
     version: int | None = None
+    """The fence row's version after the offsets were set."""
     backup: str | None = None
+    """Id of the snapshot of the fence row before the rewind."""
     target: ResolvedTarget | None = None
     records_to_repeat: int | None = None
+    """Offsets between the target and what was committed."""
     rows_to_delete: int | None = None
+    """Rows of the sinks that were counted before anything was stopped."""
     estimated_seconds: float | None = None
+    """How long that count took."""
 
     @property
     def has_begun(self) -> bool:
@@ -209,11 +250,7 @@ def _parse(raw: object) -> RewindSpec | tuple[Violation, ...]:
     try:
         spec = decode(RewindSpec, raw)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        return tuple(
-            Violation(".".join(["spec", *(printable(str(step)) for step in each["loc"])]), each["msg"], _CORRECT)
-            for each in problems[:_SHOWN]
-        )
+        return tuple(replace(found, remedy=_CORRECT) for found in islice(violations_of(error), _SHOWN))
     except (ValueError, RecursionError):
         return (Violation("spec", "is not JSON of a reasonable depth and size", _CORRECT),)
     return tuple(_contradictions(spec.to)) or spec
@@ -222,12 +259,6 @@ def _parse(raw: object) -> RewindSpec | tuple[Violation, ...]:
 def _contradictions(to: RewindTarget) -> Iterator[Violation]:
     if sum(getattr(to, part.name) is not None for part in fields(RewindTarget)) != 1:
         yield Violation("spec.to", "does not have exactly one of snapshot, timestamp and offsets", _CORRECT)
-    if to.offsets is None:
-        return
-    if not 0 < len(to.offsets) <= MOST_OFFSETS:
-        yield Violation("spec.to.offsets", f"does not name 1 to {MOST_OFFSETS} partitions", _CORRECT)
-    if wrong := [key for key in to.offsets if not PARTITION.fullmatch(key)]:
-        yield Violation("spec.to.offsets", f"{printable(wrong[0])!r} is not topic/partition", _CORRECT)
 
 
 _CORRECT: Final = "create another PipelineRewind with what is right: a spec does not change"

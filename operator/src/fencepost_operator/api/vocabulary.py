@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from fencepost.contract import Reason
-from fencepost_operator.api.fields import Model
+from fencepost_operator.api.checks import Keywords
+from fencepost_operator.api.model import Model
 
 __all__ = [
     "ABANDON_ANNOTATION",
@@ -117,14 +118,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition(Model):
-    """A standard condition. `status` is 'True', 'False' or 'Unknown'."""
+    """A standard condition of Kubernetes."""
 
-    type: str
-    status: str
-    reason: str
-    message: str
+    MARKS = (Keywords({"required": ["type", "status", "reason", "message", "lastTransitionTime"]}),)
+
+    type: Annotated[str, Keywords({"maxLength": 316})]
+    """Name of the condition."""
+    status: Annotated[str, Keywords({"enum": ["True", "False", "Unknown"]})]
+    """Status of the condition."""
+    reason: Annotated[str, Keywords({"minLength": 1, "maxLength": 1024})]
+    """Reason in one CamelCase word, stable between releases."""
+    message: Annotated[str, Keywords({"maxLength": 32768})]
+    """Description of the reason, and what to do."""
     last_transition_time: datetime
+    """When status last changed."""
     observed_generation: int
+    """metadata.generation that the condition describes."""
 
 
 def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:

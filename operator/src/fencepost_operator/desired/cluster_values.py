@@ -48,7 +48,7 @@ def cluster_values(
         "envFrom": spec.job.env_from,
         "nodeSelector": cluster.node_selector,
         "tolerations": cluster.tolerations,
-        "affinity": avoiding(cluster.affinity, avoided_nodes),
+        "affinity": avoiding(encode(cluster.affinity) or {}, avoided_nodes),
         "priorityClassName": cluster.priority_class_name or "",
         "ownerReference": {
             "apiVersion": f"{GROUP}/{VERSION}",

@@ -17,9 +17,9 @@ from fencepost.contract import (
     PluginSink,
     StartingOffsets,
 )
-from fencepost_operator.api import ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
+from fencepost_operator.api import ClusterSpec, KafkaSpec, ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
 from fencepost_operator.api.quantities import jvm_memory
-from fencepost_operator.api.spec import ClusterSpec, CreateTableSpec, KafkaSpec
+from fencepost_operator.api.spec.sinks import CreateTableSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.resources import executor_heap

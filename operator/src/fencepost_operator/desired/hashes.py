@@ -111,13 +111,15 @@ def optional_references(spec: Spec) -> frozenset[str]:
 
 
 def _env_references(spec: Spec) -> tuple[tuple[str, bool], ...]:
-    found: list[tuple[str, bool]] = []
-    for source in spec.job.env_from:
-        for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if reference := source.get(field):
-                found.append((f"{kind}/{reference['name']}", bool(reference.get("optional"))))
-    for variable in spec.job.env:
-        for field, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-            if reference := (variable.get("valueFrom") or {}).get(field):
-                found.append((f"{kind}/{reference['name']}", bool(reference.get("optional"))))
-    return tuple(found)
+    whole = (
+        reference
+        for source in spec.job.env_from
+        for reference in (("ConfigMap", source.config_map_ref), ("Secret", source.secret_ref))
+    )
+    keys = (
+        reference
+        for variable in spec.job.env
+        if (source := variable.value_from)
+        for reference in (("ConfigMap", source.config_map_key_ref), ("Secret", source.secret_key_ref))
+    )
+    return tuple((f"{kind}/{found.name}", bool(found.optional)) for kind, found in (*whole, *keys) if found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost_operator.api.quantities import MEBIBYTE, mebibytes
-from fencepost_operator.api.spec import Plain
+from fencepost_operator.api.spec.pods import ResourceRequirements
 
 DRIVER_OVERHEAD: Final = 384 * MEBIBYTE
 """Beside the driver's heap: its Python with librdkafka and Arrow, metaspace, threads, the JVM's own memory."""
@@ -24,12 +24,13 @@ def driver_memory(heap: int) -> int:
     return heap + max(DRIVER_OVERHEAD, heap // 4)
 
 
-def resources(given: Plain, *, cpu: str, memory: int) -> dict[str, Any]:
+def resources(given: ResourceRequirements | None, *, cpu: str, memory: int) -> dict[str, Any]:
     """Return requests and limits: what was given, completed so that memory is both requested and limited.
 
     CPU is requested and never limited: a throttled JVM misses heartbeats.
     """
-    requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
+    requests = dict(given.requests or {}) if given else {}
+    limits = dict(given.limits or {}) if given else {}
     size = requests.get("memory", limits.get("memory", mebibytes(memory)))
     return {
         "requests": {"cpu": limits.get("cpu", cpu), "memory": size, **requests},

@@ -82,7 +82,7 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
     optional = {
         "imagePullSecrets": encode(spec.job.image_pull_secrets),
         "nodeSelector": encode(cluster.node_selector),
-        "affinity": avoiding(encode(cluster.affinity), avoided_nodes),
+        "affinity": avoiding(encode(cluster.affinity) or {}, avoided_nodes),
         "priorityClassName": cluster.priority_class_name,
         "serviceAccountName": cluster.service_account_name,
     }
@@ -184,7 +184,7 @@ def _sinks_with_secrets(spec: Spec) -> list[tuple[str, SinkSpec]]:
 
 
 def _tolerations(spec: Spec) -> list[dict[str, Any]]:
-    given = [dict(toleration) for toleration in spec.cluster.tolerations]
+    given: list[dict[str, Any]] = encode(spec.cluster.tolerations)
     own = {toleration.get("key") for toleration in given}
     return given + [_give_up_on(*lost) for lost in NODE_LOSS_TOLERATIONS.items() if lost[0] not in own]
 

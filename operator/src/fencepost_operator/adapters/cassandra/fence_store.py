@@ -28,7 +28,7 @@ from fencepost_operator.adapters.cassandra.fence_errors import SchemaMissing, tr
 from fencepost_operator.adapters.cassandra.login import login_of
 from fencepost_operator.adapters.cassandra.sessions import Limits, Sessions, Work
 from fencepost_operator.api import CassandraConnection
-from fencepost_operator.api.parsing import PARTITION
+from fencepost_operator.api.fields import PARTITION
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import CassandraSettings

@@ -9,27 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.post_renderer import UnexpectedManifestError, objects_of
 from fencepost_operator.api import ObjectKey, Pipeline, Spec
-from fencepost_operator.api.spec import (
-    SMALLEST_WORKER,
-    CassandraSpec,
-    CheckpointSpec,
-    ClusterSpec,
-    CodeFromSpec,
-    JobSpec,
-    KafkaSpec,
-    MasterSpec,
-    ObjectReference,
-    SinkSpec,
-    SourceSpec,
-    StorageSpec,
-    WorkerSpec,
-)
+from fencepost_operator.api.codec import decode
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.errors import Rejected
 
@@ -43,8 +29,9 @@ async def chart_digest(helm: Helm) -> str:
 
     Raises Unreachable, and Rejected for a chart that does not render Kubernetes objects.
     """
+    specs = [decode(Spec, sample) for sample in (_LEAST, _MOST)]
     try:
-        rendered = [_content(await helm.template(_values(spec))) for spec in (_least(), _most())]
+        rendered = [_content(await helm.template(_values(spec))) for spec in specs]
     except (Rejected, UnexpectedManifestError) as error:
         remedy = getattr(error, "remedy", "") or "use the chart in the operator's image: unset FENCEPOST_CHART"
         raise Rejected(f"the chart of the Spark cluster cannot be used: {error}", remedy=remedy) from error
@@ -79,39 +66,37 @@ def _values(spec: Spec) -> dict[str, Any]:
     return {**values, "namespace": "sample"}
 
 
-def _least() -> Spec:
-    return Spec(
-        job=JobSpec(image="sample", entrypoint="sample:sample"),
-        source=SourceSpec(kafka=KafkaSpec(bootstrap_servers="sample", topics=("sample",))),
-        sinks=(SinkSpec(name="sample"),),
-        checkpoint=CheckpointSpec(cassandra=CassandraSpec(contact_points=("sample",))),
-        cluster=ClusterSpec(worker=WorkerSpec(memory=SMALLEST_WORKER)),
-    )
+_LEAST: Final[Mapping[str, Any]] = {
+    "job": {"image": "sample", "entrypoint": "sample:sample"},
+    "source": {"kafka": {"bootstrapServers": "sample:9092", "topics": ["sample"]}},
+    "sinks": [{"name": "sample"}],
+    "checkpoint": {"cassandra": {"contactPoints": ["sample"]}},
+    "cluster": {"worker": {"memory": "1Gi"}},
+}
+_RESOURCES: Final = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+_MOST: Final[Mapping[str, Any]] = {
+    **_LEAST,
+    "job": {
+        **_LEAST["job"],
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": [{"name": "sample"}],
+        "codeFrom": {"configMapName": "sample"},
+        "env": [{"name": "SAMPLE", "value": "sample"}],
+        "envFrom": [{"secretRef": {"name": "sample"}}],
+    },
+    "cluster": {
+        "workers": 2,
+        "worker": {"cores": 2, "memory": "1Gi", "resources": _RESOURCES},
+        "master": {"resources": _RESOURCES, "storage": {"size": "1Gi", "storageClassName": "sample"}},
+        "image": "other",
+        "sparkConf": {"spark.sample": "sample"},
+        "nodeSelector": {"sample": "sample"},
+        "tolerations": [{"key": "sample", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "sample",
+    },
+}
+"""Each field that the cluster depends on; the fields of the first release.
 
-
-def _most() -> Spec:
-    """Return a spec with each field that the cluster depends on; the fields of the first release.
-
-    A field that is added to the spec is not added here: its default must replace no cluster.
-    """
-    least, plain = _least(), {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
-    job = replace(
-        least.job,
-        image_pull_policy="Always",
-        image_pull_secrets=(ObjectReference(name="sample"),),
-        code_from=CodeFromSpec(config_map_name="sample"),
-        env=({"name": "SAMPLE", "value": "sample"},),
-        env_from=({"secretRef": {"name": "sample"}},),
-    )
-    cluster = ClusterSpec(
-        workers=2,
-        worker=WorkerSpec(cores=2, memory=SMALLEST_WORKER, resources=plain),
-        master=MasterSpec(resources=plain, storage=StorageSpec(size="1Gi", storage_class_name="sample")),
-        image="other",
-        spark_conf={"spark.sample": "sample"},
-        node_selector={"sample": "sample"},
-        tolerations=({"key": "sample", "operator": "Exists"},),
-        affinity={"nodeAffinity": {}},
-        priority_class_name="sample",
-    )
-    return replace(least, job=job, cluster=cluster)
+A field that is added to the spec is not added here: its default must replace no cluster.
+"""

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract import REPLACED, Loss, Reason, ReportedLoss, commit_ms, split_offset_key
 from fencepost.fence import FenceRow
-from fencepost_operator.api import AcceptedLossStatus, LossStatus, LostRange, ReplacedTopic, Status
+from fencepost_operator.api import AcceptedLossStatus, LossStatus, OffsetRange, ReplacedTopic, Status
 from fencepost_operator.decision.wording import listed
 from fencepost_operator.observation import Known, Observation
 from fencepost_operator.text import single_line
@@ -85,7 +85,7 @@ def counted(records: int, partitions: int) -> str:
     return f"{records} offsets of {partitions} {'partition' if partitions == 1 else 'partitions'}"
 
 
-def shown(ranges: Sequence[LostRange]) -> str:
+def shown(ranges: Sequence[OffsetRange]) -> str:
     """Return the first ranges."""
     return listed([f"{found.partition} [{found.from_offset}, {found.until_offset})" for found in ranges])
 
@@ -132,9 +132,9 @@ def _with_acceptance(
     return (*before, accepted)[-ACCEPTED:]
 
 
-def _first(loss: Loss) -> tuple[LostRange, ...]:
+def _first(loss: Loss) -> tuple[OffsetRange, ...]:
     return tuple(
-        LostRange(partition=_text(key), from_offset=start, until_offset=until)
+        OffsetRange(partition=_text(key), from_offset=start, until_offset=until)
         for key, (start, until) in sorted(loss.ranges.items())[:RANGES]
     )
 

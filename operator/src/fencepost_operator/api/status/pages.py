@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fencepost_operator.api.fields import Model, PageSeverity
+from fencepost_operator.api.fields import PageSeverity
+from fencepost_operator.api.model import Model
 from fencepost_operator.api.moments import MaybeSince
 
 
@@ -22,8 +23,11 @@ class PageSent(Model):
     """A page that one receiver has. `receiver` is its id, which reveals nothing of the Secret's content."""
 
     receiver: str
+    """Owner of the Secret (operator or namespace), kind of receiver, and a hash that identifies it."""
     at: datetime
+    """When."""
     outcome: PageState
+    """What it knows: opened or resolved."""
 
 
 class Reported:
@@ -45,19 +49,24 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageStatus(Reported, Model):
-    """One incident, until it is over and every receiver has that page. At most one per reason is open.
-
-    `condition` is the condition that it comes from, '' for an Event.  `renewed_at` is when that Event last came: such
-    an incident is over when none comes for a while.  `quiet_since` is since when the condition is gone, None while it
-    is there: an incident ends only when that has lasted, so that a condition that flaps is one incident.
-    """
+    """One incident, until it is over and every receiver has that page. At most one per reason is open."""
 
     reason: str
+    """Why; docs/decisions.md explains each reason."""
     condition: str
+    """The condition that it comes from, empty for an Event."""
     severity: PageSeverity
+    """critical or warning."""
     message: str
+    """What happened when it began."""
     opened_at: datetime
+    """When it began."""
     renewed_at: MaybeSince = None
+    """When the Event that it comes from last occurred."""
     quiet_since: MaybeSince = None
+    """Since when its condition is gone. When that has lasted it is over; what comes back before is the same
+    incident."""
     resolved_at: MaybeSince = None
+    """When it was over."""
     sent: tuple[PageSent, ...] = ()
+    """Receivers that have the page."""

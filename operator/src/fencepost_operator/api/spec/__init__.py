@@ -1,0 +1,93 @@
+"""What the user says: the spec of a StreamingPipeline, with every default in its place.
+
+A field says its type, its bounds, its default, its description and what a change of it does (`api.effects`). The CRD
+(`make reference`), the reference and the hashes follow from that. Durations are in seconds, memory in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from fencepost.contract.tables import OWN_TABLES
+from fencepost_operator.api.checks import DurationRange, Rule, keyed_by
+from fencepost_operator.api.effects import Effect
+from fencepost_operator.api.fields import Seconds
+from fencepost_operator.api.model import Model
+from fencepost_operator.api.spec.checkpoint import CheckpointSpec
+from fencepost_operator.api.spec.cluster import ClusterSpec
+from fencepost_operator.api.spec.failures import OnPoisonSpec, RestartSpec, UpgradeSpec
+from fencepost_operator.api.spec.job import JobSpec
+from fencepost_operator.api.spec.sinks import SinkSpec
+from fencepost_operator.api.spec.snapshots import SnapshotsSpec
+from fencepost_operator.api.spec.source import SourceSpec
+
+_TABLES: Final = sorted(OWN_TABLES)
+
+
+class DeletionPolicy(StrEnum):
+    """Whether the fence row outlives the pipeline."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec(Model):
+    """Desired state of the pipeline."""
+
+    MARKS = (
+        Rule(
+            "!self.sinks.exists(s, has(s.cassandra) && s.cassandra.keyspace == self.checkpoint.cassandra.keyspace &&"
+            f" s.cassandra.table in {_TABLES})",
+            f"a sink must not write to Fencepost's own tables ({', '.join(_TABLES)}) in checkpoint.cassandra.keyspace;"
+            " name another table or keyspace",
+            field_path=".sinks",
+        ),
+    )
+
+    suspend: Annotated[bool, Effect.SUSPENDS] = False
+    """Stop the run and the Spark cluster after the batch in progress. The fence row is kept; setting this back to false
+    resumes from the last commit."""
+    job: Annotated[JobSpec, Effect.NEW_RUN]
+    cluster: Annotated[ClusterSpec, Effect.NEW_CLUSTER] = field(default_factory=ClusterSpec)
+    source: Annotated[SourceSpec, Effect.NEW_RUN]
+    sinks: Annotated[
+        tuple[SinkSpec, ...],
+        Field(min_length=1, max_length=20),
+        keyed_by("name"),
+        Rule(
+            "self.all(s, !has(s.cassandra) || self.exists_one(t, has(t.cassandra) &&"
+            " t.cassandra.keyspace == s.cassandra.keyspace && t.cassandra.table == s.cassandra.table))",
+            "two sinks write to the same keyspace and table; give each its own table",
+        ),
+        Effect.NEW_RUN,
+    ]
+    """Outputs of the pipeline. The transform returns a mapping from sink name to DataFrame, or one DataFrame for one
+    sink."""
+    checkpoint: Annotated[CheckpointSpec, Effect.NEW_RUN]
+    batch_interval: Annotated[Seconds, DurationRange("0s", "1h", "500ms, 5s or 1m30s"), Effect.NEW_RUN] = 5.0
+    """Time from the start of one batch to the start of the next, such as 500ms, 5s or 1m30s. If a batch takes longer,
+    the next one starts at once. At most 1h."""
+    snapshots: Annotated[SnapshotsSpec, Effect.AT_ONCE] = field(default_factory=SnapshotsSpec)
+    restart: Annotated[RestartSpec, Effect.AT_ONCE] = field(default_factory=RestartSpec)
+    upgrade: Annotated[UpgradeSpec, Effect.AT_ONCE] = field(default_factory=UpgradeSpec)
+    on_poison: Annotated[OnPoisonSpec, Effect.NEW_RUN] = field(default_factory=OnPoisonSpec)
+    deletion_policy: Annotated[DeletionPolicy, Effect.AT_ONCE] = DeletionPolicy.RETAIN
+    """What happens to the committed offsets when the pipeline is deleted. Retain: a pipeline created again under the
+    same name resumes at the last commit. Delete: it begins at source.kafka.startingOffsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is wrong in a spec: the field's path, what is wrong, what to do."""
+
+    field: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}; {self.remedy}"
