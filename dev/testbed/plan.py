@@ -82,7 +82,6 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         sources=(
             "operator",
             "charts/spark-cluster",
-            "crds",
             "job-image/pyproject.toml",
             "job-image/src",
             "uv.lock",
