@@ -1,4 +1,4 @@
-"""The CRD of PipelineRewind and the operator's dataclasses say the same."""
+"""A PipelineRewind as its CRD and the operator read it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from fencepost_operator.api import (
     REWIND_KIND,
     REWIND_PLURAL,
     VERSION,
-    RewindSpec,
     RewindStatus,
     RewindStep,
     StepState,
     read_rewind,
     write_rewind_status,
 )
-from fencepost_operator.api.fields import PARTITION
 from fencepost_operator.api.rewind import MOST_OFFSETS
 from unit.crds.schema import REPOSITORY, Schema, strict
-from unit.crds.test_agreement import disagreements
 
 CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())
 PROPERTIES: Schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
@@ -35,20 +32,6 @@ def test_the_names_are_the_operators() -> None:
     names = CRD["spec"]["names"]
     assert (CRD["spec"]["group"], names["plural"], names["kind"]) == (GROUP, REWIND_PLURAL, REWIND_KIND)
     assert CRD["spec"]["versions"][0]["name"] == VERSION
-
-
-@pytest.mark.parametrize(("kind", "part"), [(RewindSpec, "spec"), (RewindStatus, "status")])
-def test_the_fields_are_the_operators(kind: type, part: str) -> None:
-    assert list(disagreements(kind, PROPERTIES[part], part)) == []
-
-
-def test_the_defaults_and_bounds_are_the_operators() -> None:
-    fields, read = PROPERTIES["spec"]["properties"], read_rewind({"metadata": METADATA, "spec": EXAMPLE["spec"]}).spec
-    assert isinstance(read, RewindSpec)
-    bare = read_rewind({"metadata": METADATA, "spec": {"pipeline": "p", "to": {"snapshot": "s"}}}).spec
-    assert isinstance(bare, RewindSpec)
-    assert (bare.delete_output, bare.dry_run) == (fields["deleteOutput"]["default"], fields["dryRun"]["default"])
-    assert fields["to"]["properties"]["offsets"]["maxProperties"] == MOST_OFFSETS
 
 
 def test_every_step_and_state_is_explained() -> None:
@@ -88,7 +71,3 @@ def test_a_wrong_spec_is_read_as_what_is_wrong_with_it(spec: Any) -> None:
     assert isinstance(found, tuple)
     assert found
     assert all(len(str(violation)) < 1000 and str(violation).isprintable() for violation in found)
-
-
-def test_a_partition_is_written_as_the_operator_reads_it() -> None:
-    assert PARTITION.fullmatch("orders/0")
