@@ -1,0 +1,92 @@
+"""A takeover at any moment of a collection: nothing of the successor's is deleted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fencepost.fence import Fenced
+from fencepost.fence.memory import no_fault
+from fencepost.state.collector import Collector
+from unit.state.world import Driver, World
+
+
+def working(world: World, batches: int = 3) -> Driver:
+    """Return a new driver that has committed so many batches."""
+    driver = world.take_over()
+    for _ in driver.steps:
+        if driver.committed == batches:
+            break
+    return driver
+
+
+def impatient(world: World, driver: Driver) -> Collector:
+    """Return a collector that deletes a file as soon as it sees it unreached."""
+    return Collector(
+        world.fence(),
+        world.row,
+        chunks=world.chunks,
+        index=world.index,
+        serving=lambda: driver.serving,
+        snapshots=lambda: [each.checkpoint for each in world.snapshots.values() if each.checkpoint is not None],
+        grace=0.0,
+        monotonic=world.clock.monotonic,
+    )
+
+
+@pytest.mark.parametrize("call", ["before ranges", "after ranges", "before read", "after read"])
+def test_a_takeover_during_a_collection_costs_the_successor_nothing(call: str) -> None:
+    world = World(random.Random(1))
+    driver = working(world)
+    collector = impatient(world, driver)
+
+    def take_over(seen: str) -> None:
+        if seen == call:
+            world.fault = no_fault
+            working(world)
+
+    world.fault = take_over
+    try:
+        collector.collect()
+    except Fenced:
+        assert call != "after read"
+    world.check()
+    with pytest.raises(Fenced):
+        collector.collect()
+    world.check()
+
+
+@pytest.mark.parametrize("call", ["before ranges", "after ranges", "before read", "after read"])
+def test_a_rewind_during_a_collection_finds_its_snapshot_whole(call: str) -> None:
+    """The snapshot is deleted right after the rewind: then only the row of a later epoch reaches its files."""
+    world = World(random.Random(1))
+    driver = working(world, 2)
+    world.snapshots[0] = snapshot = world.row
+    for _ in driver.steps:
+        if driver.committed == 9:
+            break
+    collector = impatient(world, driver)
+
+    def rewind(seen: str) -> None:
+        if seen == call:
+            world.fault = no_fault
+            world.rewind(snapshot)
+            world.snapshots.clear()
+
+    world.fault = rewind
+    try:
+        collector.collect()
+    except Fenced:
+        assert call != "after read"
+    world.check()
+
+
+def test_only_what_is_unreached_is_deleted() -> None:
+    world = World(random.Random(1))
+    driver = working(world, 9)
+    kept = world.reached() | driver.serving
+    assert not world.chunks.files <= kept
+    assert impatient(world, driver).collect() > 0
+    assert world.chunks.files <= kept
+    world.check()
