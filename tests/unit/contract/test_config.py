@@ -18,6 +18,7 @@ from fencepost.contract import (
     DriverConfig,
     FunctionSink,
     PluginSink,
+    StateConfig,
 )
 
 CONFIGS = Path(__file__).with_name("configs")
@@ -48,6 +49,13 @@ def test_what_is_written_is_read_back() -> None:
     for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra)):
         assert DriverConfig.from_json(config.to_json()) == config
     assert json.loads(plain.to_json())["sinks"] == [{"name": "orders", "keyspace": "shop", "table": "orders"}]
+
+
+def test_a_stateless_pipeline_has_no_state_in_its_configuration() -> None:
+    plain = DriverConfig.from_json((CONFIGS / "plain.json").read_text())
+    assert "state" not in json.loads(plain.to_json())
+    stateful = replace(plain, state=StateConfig(partitions=4, max_bytes=20 << 30, data_port=7081))
+    assert DriverConfig.from_json(stateful.to_json()) == stateful
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fencepost.contract.config import (
     KafkaSource,
     NotJsonError,
     StartingOffsets,
+    StateConfig,
 )
 from fencepost.contract.endpoints import LOCAL_SERIAL, SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
 from fencepost.contract.losses import (
@@ -38,9 +39,11 @@ from fencepost.contract.pod import (
     BLOCK_MANAGER_PORT,
     CASSANDRA_TLS_DIR,
     CODE_DIR,
+    DATA_SERVICE_PORT,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
+    NAME_SERVICE_PORT,
     SESSION_LIMIT,
     SINK_OPTIONS_DIR,
     TERMINATION_LOG,
@@ -64,6 +67,7 @@ __all__ = [
     "CASSANDRA_TLS_DIR",
     "CODE_DIR",
     "CONTRACT_VERSION",
+    "DATA_SERVICE_PORT",
     "DRIVER_PORT",
     "EARLIEST",
     "KAFKA_PROPERTIES_DIR",
@@ -73,6 +77,7 @@ __all__ = [
     "LONGEST_REQUEST",
     "LOSSES",
     "METRICS_PORT",
+    "NAME_SERVICE_PORT",
     "REPLACED",
     "SERIAL",
     "SESSION_LIMIT",
@@ -100,6 +105,7 @@ __all__ = [
     "Reason",
     "ReportedLoss",
     "StartingOffsets",
+    "StateConfig",
     "TopicChange",
     "Variable",
     "Verdict",

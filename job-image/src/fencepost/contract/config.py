@@ -71,6 +71,18 @@ class KafkaSource(KafkaEndpoint):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """The state of a stateful pipeline."""
+
+    partitions: int
+    """Partitions of every stateful operator. The state is stored by them, so the number is fixed for its life."""
+    max_bytes: int
+    """Bytes that the files of the state may have together."""
+    data_port: int
+    """Port of the data service beside each worker, 0 without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
     """Everything that a run is given, fixed for its life. Units: seconds.
 
@@ -112,6 +124,8 @@ class DriverConfig:
     finish_until: Mapping[str, int] = field(default_factory=dict)
     """Where a run ends that only finishes what its code began, {'topic/partition': next offset to read}; empty for a
     run without an end."""
+    state: StateConfig | None = None
+    """None for a stateless pipeline."""
     contract_version: str = CONTRACT_VERSION
 
     @property
@@ -155,6 +169,8 @@ class DriverConfig:
         """Return the one-line JSON for the driver, keys sorted so that equal configs are equal text."""
         record = asdict(self)
         record["sinks"] = [{key: value for key, value in sink.items() if value is not None} for sink in record["sinks"]]
+        if self.state is None:
+            del record["state"]
         return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -13,6 +13,12 @@ DRIVER_PORT: Final = 7078
 BLOCK_MANAGER_PORT: Final = 7079
 """Fixed port of the driver's block manager."""
 
+NAME_SERVICE_PORT: Final = 7080
+"""Fixed port at which a stateful pipeline's driver serves the names of the checkpoint directory."""
+
+DATA_SERVICE_PORT: Final = 7081
+"""Fixed port of a stateful pipeline's data services, in the driver's pod and in the workers'."""
+
 METRICS_PORT: Final = 9404
 """Fixed port of /metrics, in the driver's pod and in the workers'; `Variable.METRICS_PORT` names another one."""
 
