@@ -7,7 +7,7 @@ run as well, and is retried with backoff.
 
 from __future__ import annotations
 
-from fencepost.context import BatchContext, RecordContext, record_batches
+from fencepost.context import BatchContext, RecordContext, StreamContext, record_batches
 from fencepost.errors import BadSpec, DependencyDown, DriverError, PoisonRecord
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "DriverError",
     "PoisonRecord",
     "RecordContext",
+    "StreamContext",
     "record_batches",
 ]

@@ -1,4 +1,4 @@
-"""The batch context that a transform gets, and which of the two kinds of transform a function is."""
+"""What an author's function gets to know of a batch or a run, and which of the two kinds of transform a function is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     """The author's function."""
     RecordTransform = Callable[["pa.RecordBatch", "RecordContext"], pa.RecordBatch | Mapping[str, pa.RecordBatch]]
     """The author's function when it is declared with `record_batches`."""
+    Stream = Callable[["DataFrame", "StreamContext"], DataFrame]
+    """The author's function of a stateful pipeline: it makes a streaming DataFrame of the streaming DataFrame of
+    records."""
+    Finish = Callable[["DataFrame", "BatchContext"], DataFrame | Mapping[str, DataFrame]]
+    """What an author may do with the rows of each batch of that query, before they are written."""
 
 WARM_TOKEN: Final = 0
 """The token of a warm-up: it holds no fence, so a sink writes nothing under it, whatever rows the transform makes of an
@@ -58,6 +63,16 @@ class BatchContext(RecordContext):
             args=self.args,
             is_repeated=self.is_repeated,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamContext:
+    """One run of a stateful pipeline, as an author's `stream` sees it: it builds the query once, before any batch."""
+
+    pipeline: str
+    epoch: int
+    args: tuple[str, ...]
+    spark: SparkSession
 
 
 _Function = TypeVar("_Function", bound=Callable[..., object])

@@ -23,6 +23,7 @@ from fencepost.contract import (
     KafkaSource,
     NotJsonError,
     Reason,
+    StateConfig,
     Variable,
     Verdict,
 )
@@ -103,6 +104,17 @@ def test_settings_of_a_cluster_are_authenticated_whatever_the_author_says() -> N
     assert conf["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
     assert conf["spark.app.name"] == "s/ns/n/4"
     assert "spark.cores.max" not in conf
+
+
+def test_settings_of_state_are_ours_and_an_author_who_sets_one_is_refused() -> None:
+    config = replace(CONFIG, spark_conf={}, state=StateConfig(partitions=3, max_bytes=1, data_port=0))
+    conf = session.settings(config, POD, checkpoint={"spark.hadoop.client": "waits"})
+    assert conf["spark.sql.shuffle.partitions"] == "3"
+    assert conf["spark.hadoop.client"] == "waits"
+    assert "spark.sql.streaming.stateStore.providerClass" not in session.settings(CONFIG, POD)
+    with pytest.raises(BadSpec, match=r"sets spark\.sql\.shuffle\.partitions of a stateful") as refused:
+        session.settings(replace(CONFIG, state=StateConfig(partitions=3, max_bytes=1, data_port=0)), POD)
+    assert "spec.state.partitions" in refused.value.remedy
 
 
 @pytest.mark.parametrize(("stall_timeout", "lost_after"), [(10.0, "20s"), (60.0, "30s"), (600.0, "60s")])

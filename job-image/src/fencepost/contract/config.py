@@ -80,6 +80,8 @@ class StateConfig:
     """Bytes that the files of the state may have together."""
     data_port: int
     """Port of the data service beside each worker, 0 without one."""
+    output_mode: str = "update"
+    """The rows that a batch gives to the sinks, in Spark's words: 'update' or 'append'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from fencepost.contract import (
     TASK_ATTEMPTS_SETTING,
     DriverConfig,
     Reason,
+    StateConfig,
     Variable,
     spark_conf,
 )
@@ -62,12 +63,17 @@ DEFAULTS: Final[Mapping[str, str]] = {
 """Settings that the author may override."""
 
 
-def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, str]:
+def settings(
+    config: DriverConfig, environment: Mapping[str, str], *, checkpoint: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return Spark's configuration for a run: defaults, over them the author's, over them what safety depends on.
 
+    `checkpoint` are those of the client that reaches a stateful pipeline's checkpoint.
     Raises BadSpec for settings that a run cannot honour.
     """
     _refuse_unsupported(config.spark_conf)
+    of_state = {} if config.state is None else {**_state_settings(config.state), **(checkpoint or {})}
+    _refuse_owned(config.spark_conf, of_state)
     authors = {key: value for key, value in config.spark_conf.items() if not spark_conf.is_reserved(key)}
     own = {
         "spark.master": config.spark_master,
@@ -80,7 +86,7 @@ def settings(config: DriverConfig, environment: Mapping[str, str]) -> dict[str, 
     else:
         own |= _cluster_settings(environment)
         derived = _lost_executor_settings(config)
-    merged = {**DEFAULTS, **derived, **authors, **own}
+    merged = {**DEFAULTS, **derived, **authors, **own, **of_state}
     class_path = _executor_class_path(merged.pop(spark_conf.EXECUTOR_CLASS_PATH, ""))
     return merged | class_path | _executor_options(merged)
 
@@ -93,6 +99,30 @@ def _refuse_unsupported(conf: Mapping[str, str]) -> None:
             f"spec.cluster.sparkConf: {'; '.join(f'{one.key} {one.problem}' for one in found)}",
             reason=Reason.SPARK_CONF_INVALID,
             remedy="; ".join(f"{one.key}: {one.remedy}" for one in found) + ".",
+        )
+
+
+def _state_settings(state: StateConfig) -> dict[str, str]:
+    """Return what the protocol of a checkpoint depends on, and what its files are written in."""
+    store = "spark.sql.streaming.stateStore"
+    return {
+        "spark.sql.shuffle.partitions": str(state.partitions),
+        # Each load of a store gets an id, which is in the names of its files and in the commit log.
+        f"{store}.checkpointFormatVersion": "2",
+        f"{store}.encodingFormat": "avro",
+        f"{store}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{store}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+
+
+def _refuse_owned(conf: Mapping[str, str], owned: Mapping[str, str]) -> None:
+    """Raise BadSpec naming each setting of a stateful pipeline that Fencepost itself sets."""
+    found = sorted(conf.keys() & owned.keys())
+    if found:
+        raise BadSpec(
+            f"spec.cluster.sparkConf: Fencepost itself sets {', '.join(found)} of a stateful pipeline",
+            reason=Reason.SPARK_CONF_INVALID,
+            remedy="Remove it. spec.state.partitions is the number of partitions.",
         )
 
 
