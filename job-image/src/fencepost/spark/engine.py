@@ -6,23 +6,22 @@ in 2.4 s against 20 s), so a cached batch would cost more than it saves. Record 
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from fencepost.batch import Batch, SinkWork, Written
+from fencepost.batch import Batch, Written
 from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
-from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, PoisonRecord, begin_attempt
+from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
 from fencepost.kafka.reader import read
-from fencepost.sinks import BatchToken, Sink, task_half
-from fencepost.spark import call_sites, failures, record_batches, source
+from fencepost.sinks import Sink, task_half
+from fencepost.spark import call_sites, failures, record_batches, sink_job, source
 from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
-from fencepost.spark.outputs import named
 from fencepost.spark.prepared import PreparedQueries
+from fencepost.spark.sink_job import SinkJob
 from fencepost.spark.tasks import stragglers
 from fencepost.spark.tasks.assignment import PROPERTY, Assignment
 from fencepost.spark.tasks.counts import ReadCounts
@@ -32,12 +31,10 @@ from fencepost.spark.work_done import WorkDone
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from fencepost.batch import Range
     from fencepost.context import RecordTransform, Transform
     from fencepost.fence import FenceRow
-    from fencepost.spark.tasks.fan_out import Write
 
     Slices = Sequence[tuple[Range, ...]]
     """What each task reads."""
@@ -58,7 +55,7 @@ class SparkEngine:
         self._spark = spark
         self._config = config
         self._transform = transform
-        self._sinks = dict(sinks)
+        self._sinks = SinkJob(sinks)
         self._properties = properties
         self._progress = WorkDone(spark, start_timeout=config.start_timeout)
         self._schemas: Mapping[str, pa.Schema] | None = None
@@ -107,8 +104,7 @@ class SparkEngine:
             batch.spans(), version=row.version, token=row.write_timestamp, is_repeated=batch.is_repeated
         )
         token = record_batches.token_of(context)
-        for name, sink in self._sinks.items():
-            _guarded(name, partial(sink.begin, token))
+        self._sinks.begin(token)
         parts = slices(
             batch.ranges,
             self._cores(),
@@ -116,8 +112,7 @@ class SparkEngine:
             record_size=self._record_size,
         )
         written = self._run(parts, context, check=False, since=before)
-        for name, sink in self._sinks.items():
-            _guarded(name, partial(sink.finish, token))
+        self._sinks.finish(token)
         call_sites.stop_recording(self._config.spark_conf)
         self._compile()
         if written.records:
@@ -143,7 +138,7 @@ class SparkEngine:
         reports = self._frame(parts, context, check=check)
         prepared = time.monotonic()
         with self._translated(context, check=check):
-            work = _work_done(reports, tuple(self._sinks))
+            work = self._sinks.run(reports)
         phases = {
             "transform": round((prepared - started) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),
@@ -162,14 +157,12 @@ class SparkEngine:
     @contextmanager
     def _translated(self, context: BatchContext, *, check: bool) -> Iterator[None]:
         """Raise what Spark raises as a DriverError."""
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         try:
-            yield
-        except (PySparkException, Py4JError) as error:
+            with sink_job.translated(context, is_warm_up=check):
+                yield
+        except DriverError:
             self._has_failed = True
-            raise _located(failures.of_job(error, is_warm_up=check), context) from error
+            raise
 
     def _compile(self) -> None:
         if self._interpreting.end():
@@ -192,26 +185,12 @@ class SparkEngine:
         """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
         patience = self._config.task_patience
         batch = source.frame(self._spark, parts, self._properties, self._counts.begin(), patience=patience)
-        outputs = self._outputs(batch, context, is_warm_up=check)
+        transform = cast("Transform", self._transform)
+        outputs = sink_job.outputs(transform, batch, context, self._sinks.names, is_warm_up=check)
         if check:
             for name, frame in outputs.items():
-                self._check(name, frame.schema)
-        token = record_batches.token_of(context)
-        written = [
-            frame.mapInArrow(self._writes(name, token), task_half.RESULT_COLUMNS).select(*task_half.REPORTED)
-            for name, frame in outputs.items()
-        ]
-        return reduce(lambda left, right: left.union(right), written)
-
-    def _outputs(self, batch: DataFrame, context: BatchContext, *, is_warm_up: bool) -> dict[str, DataFrame]:
-        """Call the author's function and name its frames. Raises DriverError."""
-        from pyspark.sql import DataFrame  # noqa: PLC0415
-
-        try:
-            result = cast("Transform", self._transform)(batch, context)
-        except Exception as error:
-            raise _located(failures.of_transform(error, is_warm_up=is_warm_up), context) from error
-        return named(result, tuple(self._sinks), DataFrame)
+                self._sinks.check(name, frame.schema)
+        return self._sinks.reports(outputs, record_batches.token_of(context))
 
     def _of_records(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         """Return the lazy frame (sink, rows) that writes what the transform makes of record batches."""
@@ -236,7 +215,7 @@ class SparkEngine:
             transform=cast("RecordTransform", self._transform),
             context=self._context({}, version=0, token=WARM_TOKEN).without_spark(),
             schemas=schemas,
-            sinks={name: sink.task() for name, sink in self._sinks.items()},
+            sinks=self._sinks.tasks(),
         )
 
     def _described(self, *, is_warm_up: bool) -> dict[str, pa.Schema]:
@@ -246,7 +225,7 @@ class SparkEngine:
 
         context = self._context({}, version=0, token=WARM_TOKEN).without_spark()
         try:
-            schemas = record_batches.schemas(cast("RecordTransform", self._transform), context, tuple(self._sinks))
+            schemas = record_batches.schemas(cast("RecordTransform", self._transform), context, self._sinks.names)
         except Exception as error:
             raise failures.of_transform(error, is_warm_up=is_warm_up) from error
         for name, schema in schemas.items():
@@ -258,16 +237,8 @@ class SparkEngine:
                     reason=Reason.TRANSFORM_INVALID,
                     remedy="Cast it to a type of the table in docs/authors.md.",
                 ) from error
-            self._check(name, columns)
+            self._sinks.check(name, columns)
         return schemas
-
-    def _check(self, name: str, columns: StructType) -> None:
-        """Raise BadSpec when the columns do not fit the sink."""
-        _guarded(name, partial(self._sinks[name].check, columns))
-
-    def _writes(self, name: str, token: BatchToken) -> Write:
-        """Return the function of a Python worker that writes rows to a sink and reports them."""
-        return partial(task_half.write, self._sinks[name].task(), token, name)
 
     def _context(
         self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int, is_repeated: bool = False
@@ -286,45 +257,3 @@ class SparkEngine:
     def _cores(self) -> int:
         """Cores of the executors that are there now."""
         return max(1, int(self._spark.sparkContext.defaultParallelism))
-
-
-def _guarded(name: str, act: Callable[[], None]) -> None:
-    """Call a sink's driver half. Raises DriverError: of anything else that it raises, with the sink's name."""
-    try:
-        act()
-    except DriverError:
-        raise
-    except Exception as error:
-        raise BatchFailed(
-            f"sink {name!r} raised {type(error).__name__}: {failures.short(error)}", reason=Reason.SINK_FAILED
-        ) from error
-
-
-def _work_done(written: DataFrame, sinks: Sequence[str]) -> dict[str, SinkWork]:
-    """Run the job; return what its tasks did for each sink.
-
-    Not by `collect`: for each one the JVM opens a Unix domain socket and keeps its path until it ends (java.io.File's
-    deleteOnExit). Here the few rows of counts come over Py4J's own connection, as text.
-    """
-    text = str(written._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
-    work = dict.fromkeys(sinks, SinkWork())
-    for name, rows, size, reading, writing, retries in _REPORT.findall(text):
-        work[name] += SinkWork(int(rows), int(size), int(reading) / 1e6, int(writing) / 1e6, int(retries))
-    return work
-
-
-_REPORT: Final = re.compile(r"\[([^\[\],]+),(\d+),(\d+),(\d+),(\d+),(\d+)\]")
-"""A report of a task as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
-
-
-def _located(error: DriverError, context: BatchContext) -> DriverError:
-    """Add the batch's ranges to what went wrong with a record."""
-    if not context.offsets or not isinstance(error, PoisonRecord | BatchFailed):
-        return error
-    spans = [f"{key} [{start}, {until})" for key, (start, until) in sorted(context.offsets.items())]
-    shown = ", ".join(spans[:SPANS]) + (f" and {len(spans) - SPANS} more" if len(spans) > SPANS else "")
-    return type(error)(f"{error.message}; the batch is {shown}", reason=error.reason, remedy=error.remedy)
-
-
-SPANS: Final = 5
-"""Partitions of a batch that a message names; the verdict has all of them."""
