@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from fencepost.batch import Batch, Range, Written
-from fencepost.contract import Reason
+from fencepost.contract import EARLIEST, Reason
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.stream_plan import StreamPlan, starting
 from fencepost.errors import BatchFailed, DataLoss
-from fencepost.fence import FenceRow
+from fencepost.fence import FenceRow, Starting
+from present import present
 from unit.driver.loop_world import FakeRecords, World, config
 
 
@@ -39,11 +40,16 @@ class Run:
         made = config(world.take_over(), **self.changes)
         polling = LogPolling(world.log, stop)
         claiming = Claiming(config=made, fence=world.fence(), polling=polling, limit=10, wait=self.wait)
+
+        def start(row: FenceRow) -> Starting:
+            found = claiming.start(row)
+            return starting(present(claiming.row), found, made.source.topics)
+
         self.row = world.fence().claim(
             epoch=made.epoch,
             driver=f"pod-{made.epoch}",
             code="c",
-            start=lambda row: starting(row, claiming.start(row), made.source.topics),
+            start=start,
             owner="owner",
         )
         polling.end()
@@ -76,6 +82,7 @@ class Run:
             planned=found.planned,
             growth_barrier=found.growth_barrier,
             log_ends=found.log_ends,
+            planned_log=b"Spark's",
         )
 
     def read(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
@@ -170,10 +177,40 @@ def test_a_planned_batch_is_repeated_beside_a_partition_that_the_row_gains(
     world.table.rows[one.row.pipeline] = replace(one.row, offsets={**one.row.offsets, "t/2": 0})
     other = start()
     assert other.row.offsets == {**began, "t/2": 0}
-    assert other.read(began, end) == replace(batch, until={**batch.until, "t/2": 0})
+    assert other.read(other.row.offsets, other.row.planned) == replace(batch, until={**batch.until, "t/2": 0})
     other.commit()
     other.until_idle()
     assert other.read_offsets()["t/2"] == [0, 1, 2]
+
+
+def test_a_planned_batch_keeps_nothing_of_a_topic_that_was_recreated(world: World, start: Callable[..., Run]) -> None:
+    """Its offsets are those of the new topic once the loss is accepted, before and after the batch."""
+    one = start()
+    one.step()
+    one.record(one.ask())
+    assert one.row.planned == {"t/0": 10, "t/1": 10}
+    world.log.topic_id, world.log.ends = "another", {"t/0": 7, "t/1": 0}
+    with pytest.raises(DataLoss) as lost:
+        world.run()
+    world.accept(lost.value.loss, EARLIEST)
+    other = start()
+    assert other.row.offsets == other.row.planned == {"t/0": 0, "t/1": 0}
+    assert other.row.planned_log == one.row.planned_log
+    assert other.read(other.row.offsets, other.row.planned).is_empty
+    other.commit()
+    other.until_idle()
+    assert other.read_offsets() == {"t/0": list(range(7))}
+
+
+def test_a_plan_that_spark_does_not_have_is_not_repeated_and_not_forgotten(
+    world: World, start: Callable[..., Run]
+) -> None:
+    """The pipeline was stateless before."""
+    world.crash("midway", 1)
+    run = start()
+    assert (run.row.planned, run.row.begun) == ({"t/0": 0, "t/1": 0}, {"t/0": 5, "t/1": 5})
+    run.step()
+    assert run.batches[0].is_repeated
 
 
 def test_a_claim_plans_no_batch(start: Callable[..., Run]) -> None:

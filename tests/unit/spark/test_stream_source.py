@@ -20,9 +20,9 @@ from fakes import streamed_log
 from fakes.streamed_log import Counts, Log, expected, reading, start
 from fencepost.batch import Range
 from fencepost.contract import Loss, Reason
-from fencepost.errors import DataLoss, as_worker_error
+from fencepost.errors import BadSpec, DataLoss, as_worker_error
 from fencepost.spark import failures
-from fencepost.spark.stream_source import StreamSource, offsets_of, offsets_text
+from fencepost.spark.stream_source import StreamSource, end_of, offsets_of, offsets_text, with_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,6 +171,20 @@ def test_a_large_batch_has_several_slices(session: SparkSession) -> None:
 def test_equal_offsets_have_equal_texts() -> None:
     assert offsets_text({"t/1": 2, "t/0": 1}) == offsets_text({"t/0": 1, "t/1": 2}) == '{"t/0":1,"t/1":2}'
     assert offsets_of('{"t/0":1,"t/1":2}') == {"t/1": 2, "t/0": 1}
+
+
+def test_the_end_of_a_batch_is_read_and_moved_in_sparks_log_of_it() -> None:
+    """Each use of the events is a source of Spark's, and all have the same offsets."""
+    for lines in (1, 2):
+        log = "\n".join(["v1", '{"batchWatermarkMs":0}', *['{"t/0":1}'] * lines])
+        assert end_of(log) == {"t/0": 1}
+        assert with_end(log, {"t/0": 5, "t/1": 2}) == log.replace('{"t/0":1}', '{"t/0":5,"t/1":2}')
+
+
+@pytest.mark.parametrize("sources", ['{"t/0":1}\n5', "0", "-", '{"t/0":1}\n{"t/0":2}'])
+def test_another_source_beside_the_events_is_refused(sources: str) -> None:
+    with pytest.raises(BadSpec, match="another streaming source"):
+        end_of(f"v1\n{{}}\n{sources}")
 
 
 @pytest.mark.parametrize("text", ["5", '{"t/0":"1"}', '{"t/0":null}', "{"])

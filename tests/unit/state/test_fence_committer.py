@@ -12,6 +12,7 @@ from fencepost.fence import Fenced
 from fencepost.fence.patience import Patience
 from fencepost.fence.row import LARGEST_CHECKPOINT
 from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.directory import LogFile
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull, EpochOver, PathInvalid
 from fencepost.state.fence_committer import FenceCommitter, reopened
 from fencepost.state.file_ids import FileIds
@@ -70,6 +71,18 @@ def test_a_successor_has_the_logs_and_the_files_of_the_last_commit(world: World)
     assert (committer.row.offsets, committer.row.planned) == ({KEY: 30}, {KEY: 40})
     successor.keep("commits/4", b"commit 4")
     assert committer.row.offsets == {KEY: 40}
+
+
+def test_the_offset_logs_of_a_successor_are_the_offsets_of_the_row(world: World) -> None:
+    """A claim moves them past what is accepted as lost, and back where a topic was recreated."""
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    batch(checkpoint, 0, 30)
+    checkpoint.keep("offsets/1", log(40))
+    world.table.rows[world.row.pipeline] = replace(world.row, offsets={KEY: 5}, planned={KEY: 5})
+    successor, _ = opened(world)
+    for path in ("offsets/0", "offsets/1"):
+        assert present(successor.open(path)) == LogFile(log(5), 1)
 
 
 def test_temporary_files_of_an_older_epoch_are_left_out(world: World) -> None:

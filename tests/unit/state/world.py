@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -70,6 +70,13 @@ class Facts:
 
     def written(self, batch: int) -> WrittenBatch:
         return WrittenBatch(records=1, duration_ms=batch)
+
+    def committed(self, row: FenceRow) -> None:
+        """Nothing is reported."""
+
+    def logged(self, offset_log: str, offsets: Mapping[str, int]) -> str:
+        version, _ = offset_log.splitlines()
+        return f"{version}\n{json.dumps(dict(offsets), separators=(',', ':'))}"
 
 
 @dataclass

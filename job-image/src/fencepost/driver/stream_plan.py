@@ -1,8 +1,7 @@
 """The batches of a stream: planned by the rules of the loop when Spark asks, and read as the fence row has them.
 
 Spark repeats the batch that its checkpoint has as planned.  The checkpoint is served from the fence row, so that is the
-batch which the row has as planned, and no other one is read.  The row says where a batch starts: it also has partitions
-that are new, and offsets beyond what was accepted as lost.
+batch which the row has as planned, and no other one is read.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Written
@@ -24,27 +23,20 @@ from fencepost.driver.ports import Log, Records
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.errors import BatchFailed
 from fencepost.fence import FenceRow, Starting
+from fencepost.state.fence_committer import PlannedBatch
 
 POLL: Final = 1.0
 """Longest time in seconds between two looks at an idle log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOffsets:
-    """What the fence records of a batch before anything of it is written; see `Fence.plan`."""
-
-    offsets: Mapping[str, int]
-    planned: Mapping[str, int]
-    growth_barrier: Mapping[str, int]
-    log_ends: Mapping[str, int]
-
-
 def starting(row: FenceRow, found: Starting, topics: Iterable[str]) -> Starting:
     """Return what the claim of a stream records, of what that of a loop would: no batch but the one to be repeated.
 
-    Spark plans each other batch, after the claim; and it repeats a batch as a whole, however large it is.
+    `row` is the one without what is accepted as lost.  Spark plans each other batch, after the claim; and it repeats a
+    batch as a whole, however large it is.
     """
-    planned = {key: max(at, row.planned.get(key, 0)) for key, at in found.offsets.items()}
+    repeated = {} if row.planned_log is None else row.planned
+    planned = {key: max(at, repeated.get(key, 0)) for key, at in found.offsets.items()}
     return replace(found, planned=planned, begun=plan.begun(row, found.offsets, planned, topics))
 
 
@@ -109,7 +101,7 @@ class StreamPlan:
         self._found = found
         return _planned(found)
 
-    def planned(self, end: Mapping[str, int]) -> PlannedOffsets:
+    def planned(self, end: Mapping[str, int]) -> PlannedBatch:
         """Return what the fence records of the batch that ends there; nothing new of one that reads no records.
 
         Spark runs such a batch when a watermark has moved.
@@ -118,12 +110,10 @@ class StreamPlan:
         if found is not None and _planned(found) == end:
             self._seen_epochs = found.batch.leader_epochs
             position = found.position
-            return PlannedOffsets(
+            return PlannedBatch(
                 offsets=position.offsets, planned=end, growth_barrier=position.barrier, log_ends=found.log_ends
             )
-        return PlannedOffsets(
-            offsets=row.offsets, planned=row.offsets, growth_barrier=row.growth_barrier, log_ends=row.log_ends
-        )
+        return PlannedBatch(offsets=row.offsets, planned=row.offsets)
 
     def batch(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
         """Return the batch that the row has as planned, and look at the log for the next one meanwhile.
@@ -133,8 +123,7 @@ class StreamPlan:
         row = self._row()
         if start == end:
             return EMPTY
-        reached = {key: max(end.get(key, 0), at) for key, at in row.offsets.items()}
-        if {**end, **reached} != row.planned:
+        if end != row.planned:
             raise BatchFailed(
                 f"Spark's checkpoint has a batch up to {dict(end)}, and the fence row one up to {dict(row.planned)}",
                 remedy="Report this: nothing of the batch is read or committed.",

@@ -107,6 +107,7 @@ def _state_settings(state: StateConfig) -> dict[str, str]:
     store = "spark.sql.streaming.stateStore"
     return {
         "spark.sql.shuffle.partitions": str(state.partitions),
+        "spark.sql.streaming.offsetLog.formatVersion": "1",
         # Each load of a store gets an id, which is in the names of its files and in the commit log.
         f"{store}.checkpointFormatVersion": "2",
         f"{store}.encodingFormat": "avro",

@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.batch import Batch
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec
 from fencepost.spark.jvm.streaming_table import StreamingTable
 from fencepost.spark.source import SCHEMA, Read, read_rows
 from fencepost.spark.tasks.counts import ReadCounts
@@ -49,6 +51,31 @@ def offsets_of(text: str) -> dict[str, int]:
     if not isinstance(found, dict) or not all(type(offset) is int for offset in found.values()):
         raise ValueError(f"not offsets of this source: {text[:200]!r}")
     return found
+
+
+def end_of(offset_log: str) -> dict[str, int]:
+    """Return where a batch ends, from Spark's log of it: a version, metadata, and a line for each source.
+
+    Raises BadSpec for a query that has another source, ValueError for another text.
+    """
+    version, _, *sources = offset_log.splitlines()
+    if version != "v1":
+        raise ValueError(f"not an offset log that this release reads: {offset_log[:200]!r}")
+    try:
+        (found,) = map(offsets_of, dict.fromkeys(sources))
+    except ValueError as error:
+        raise BadSpec(
+            "the query of stream reads another streaming source than its events",
+            reason=Reason.TRANSFORM_INVALID,
+            remedy="Read all streams as topics of spec.source.kafka, and filter the events by their topic.",
+        ) from error
+    return found
+
+
+def with_end(offset_log: str, end: Mapping[str, int]) -> str:
+    """Return Spark's log of a batch that ends there."""
+    version, metadata, *sources = offset_log.splitlines()
+    return "\n".join((version, metadata, *[offsets_text(end) for _ in sources]))
 
 
 class StreamSource:

@@ -55,6 +55,14 @@ class BatchFacts(Protocol):
         """Return what is known of the batch, which is written."""
         ...
 
+    def committed(self, row: FenceRow) -> None:
+        """The batch is committed; `row` is the fence row after that. Returns at once."""
+        ...
+
+    def logged(self, offset_log: str, offsets: Mapping[str, int]) -> str:
+        """Return the offset log with these offsets as the end of its batch: 'topic/partition' to the next offset."""
+        ...
+
 
 class FenceCommitter:
     """The fence of one epoch, from the row that its driver claimed. One plan or commit at a time."""
@@ -131,6 +139,7 @@ class FenceCommitter:
         )
         self._committed, self._planned = after, None
         self._reached, self._reaching = self._reaching, frozenset()
+        self._facts.committed(self._row)
 
     @property
     def _following(self) -> int:
@@ -164,15 +173,17 @@ def reopened(
     """Return the checkpoint of the epoch that this driver claimed, as the row has it.
 
     Files that the row's tree does not name are not in it, nor are temporary ones: their writers are of an older epoch.
+    Where the claim has moved the offsets, past what was accepted as lost or back to the start of another topic, the
+    offset logs move too: the row says where a batch begins and ends.
     Raises FenceError, CheckpointDamaged.
     """
     done, planned = unpack_committed(row.checkpoint), unpack_planned(row.planned_log)
     tree = Tree() if done is None else patience.ask(lambda: _tree_of(done, chunks))
+    committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids, patience=patience)
     files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
     directory = Directory(replace(tree, files=files))
-    for path, log in _logs(done, planned):
+    for path, log in _logs(done, planned, row, facts):
         directory.put(path, LogFile(log.encode(), max(now(), directory.newest)))
-    committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids, patience=patience)
     return Checkpoint(directory, ids, committer, now=now, ended=ended), committer
 
 
@@ -190,13 +201,17 @@ def _reached(done: Committed | None, tree: Tree) -> frozenset[UUID]:
     return tree.ids if done is None else tree.ids | {done.tree.id}
 
 
-def _logs(done: Committed | None, planned: Planned | None) -> Iterator[tuple[str, str]]:
+def _logs(
+    done: Committed | None, planned: Planned | None, row: FenceRow, facts: BatchFacts
+) -> Iterator[tuple[str, str]]:
     """Yield the log files by path; of a batch that is planned and not committed only its offsets."""
     if done is not None:
-        yield from ((f"offsets/{batch}", log) for batch, log in done.offset_logs.items())
+        logs = done.offset_logs
+        moved = {done.batch: facts.logged(logs[done.batch], row.offsets)}
+        yield from ((f"offsets/{batch}", log) for batch, log in {**logs, **moved}.items())
         yield f"commits/{done.batch}", done.commit_log
     if planned is not None:
-        yield f"offsets/{planned.batch}", planned.offset_log
+        yield f"offsets/{planned.batch}", facts.logged(planned.offset_log, row.planned)
     if (last := planned or done) is not None:
         yield METADATA, last.metadata
 
