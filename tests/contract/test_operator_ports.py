@@ -48,6 +48,7 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
         spec=spec,
         references={},
         generation=generation,
+        scope="default",
         cluster_domain="cluster.local",
         config_hash="abc",
     )

@@ -108,6 +108,8 @@ CHANGES: Final[dict[str, Callable[[list[Object]], Any]]] = {
     "a pod of root": lambda found: pod(found)["securityContext"].update(runAsUser=0),
     "a host path": lambda found: pod(found)["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
     "a projected volume": lambda found: pod(found)["volumes"].append({"name": "x", "projected": {"sources": []}}),
+    "a Secret of another": lambda found: pod(found)["volumes"].append({"name": "x", "secret": {"secretName": "admin"}}),
+    "a part of a Secret": lambda found: pod(found)["volumes"].append({"name": "x", "secret": {"items": []}}),
     "a privileged container": lambda found: container(found)["securityContext"].update(privileged=True),
     "a capability": lambda found: container(found)["securityContext"]["capabilities"].update(add=["SYS_ADMIN"]),
     "a command": lambda found: container(found).update(command=["sh"]),
@@ -117,6 +119,14 @@ CHANGES: Final[dict[str, Callable[[list[Object]], Any]]] = {
         0
     ]["spec"].update(volumeName="other"),
 }
+
+
+def test_a_secret_that_the_spec_names_is_mounted() -> None:
+    text = render("spark-cluster", "stateful")
+    named = Expected(namespace="flights", stem="departures-g3", secrets=["cassandra", "certificates"])
+    assert checked(text, named)
+    with pytest.raises(UnexpectedManifestError, match=r"secret\.secretName is not one of the spec's"):
+        checked(text, Expected(namespace="flights", stem="departures-g3", secrets=["cassandra"]))
 
 
 @pytest.mark.parametrize("name", CHANGES)

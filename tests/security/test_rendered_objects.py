@@ -17,6 +17,7 @@ from fencepost_operator.adapters.helm.post_renderer import Expected, annotations
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.hashes import checkpoint_secrets
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
 from security.java_properties import load
 from security.places import Place, patterns, places, sample
@@ -58,6 +59,7 @@ def values_of(spec: Spec) -> dict[str, Any]:
         spec=spec,
         references={},
         generation=GENERATION,
+        scope="default",
         cluster_domain="cluster.local",
         config_hash="config-hash",
     )
@@ -141,6 +143,7 @@ def applied(spec: Spec) -> Expected:
         namespace="flights", stem="everything-g7", owner=values_of(spec)["ownerReference"],
         service_account=spec.cluster.service_account_name or "",
         pod_annotations=annotations_digest(spec.cluster.pod_annotations),
+        secrets=[name.removeprefix("Secret/") for name in checkpoint_secrets(spec.checkpoint.cassandra)],
     )  # fmt: skip
 
 

@@ -86,6 +86,9 @@ line break (U+0085), or refuses, is escaped here.
 {{- range list "spark-defaults.conf" "log4j2.properties" -}}
 {{- $_ := set $files . (include "spark-cluster.file" (dict "root" $ "name" .)) -}}
 {{- end -}}
+{{- if .Values.dataService.port -}}
+{{- $_ := set $files "data-service.json" (include "spark-cluster.file" (dict "root" $ "name" "data-service.json")) -}}
+{{- end -}}
 {{- include "spark-cluster.json" $files -}}
 {{- end }}
 

@@ -64,9 +64,10 @@ def created(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
+STATEFUL: Final = ("spec.job.mode", "Stateful")
 LONG: Final = "k" * 400
 """Longer than any key may be."""
-PROVOKING: Final[list[tuple[str, Any]]] = [
+PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.sinks", [{"name": "own", "cassandra": {"keyspace": "fencepost", "table": "fence"}}]),
     ("spec.sinks", TWO_TABLES),
     ("spec.sinks", [{"name": "none"}]),
@@ -80,6 +81,12 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
     ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),
     ("spec.job.env", [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
     ("spec.job.memory", "1Mi"),
+    ("spec.state", {"maxBytes": "5Gi"}),
+    ("spec.state.maxBytes", "1Mi", STATEFUL),
+    ("spec.state.snapshotEvery", "1s", STATEFUL),
+    ("spec.onPoison.action", "deadLetter", STATEFUL),
+    ("spec.upgrade.rollback", "enabled", STATEFUL),
+    ("spec.cluster.sparkConf", {"spark.sql.shuffle.partitions": "8"}, STATEFUL),
     ("spec.job.scratchSize", "1Mi"),
     ("spec.job.resources", {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}),
     ("spec.cluster.worker.memory", "512Mi"),
@@ -145,9 +152,9 @@ PROVOKING: Final[list[tuple[str, Any]]] = [
 
 def test_every_rule_of_the_crd_refuses_what_it_is_there_for(kubectl: Kubectl) -> None:
     refusals = []
-    for path, value in PROVOKING:
+    for path, value, *also in PROVOKING:
         with pytest.raises(KubectlError) as refusal:
-            kubectl.run("create", "--dry-run=server", "--filename=-", text=json.dumps(_with(path, value)))
+            kubectl.run("create", "--dry-run=server", "--filename=-", text=json.dumps(_with(path, value, *also)))
         assert path in refusal.value.stderr
         refusals.append(refusal.value.stderr)
     said = "\n".join(refusals)
@@ -165,12 +172,13 @@ def test_scale_reads_and_sets_the_workers(kubectl: Kubectl) -> None:
     assert found["spec"]["cluster"]["workers"] == 3
 
 
-def _with(path: str, value: object) -> dict[str, Any]:
-    """The smallest pipeline with one field set."""
+def _with(path: str, value: object, *also: tuple[str, object]) -> dict[str, Any]:
+    """The smallest pipeline with one field set, or with a few."""
     body = copy.deepcopy(minimal())
-    place = body
-    *parents, last = path.split(".")
-    for name in parents:
-        place = place.setdefault(name, {})
-    place[last] = value
+    for field, wanted in ((path, value), *also):
+        place = body
+        *parents, last = field.split(".")
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = wanted
     return body

@@ -34,6 +34,7 @@ def cluster_of(pipeline: Pipeline) -> list[Object]:
         spec=pipeline.spec,
         references={},
         generation=GENERATION,
+        scope="default",
         cluster_domain="k8s.example",
         config_hash="config-hash",
     )

@@ -15,7 +15,7 @@ TEMPLATES = [
 
 
 def test_there_are_pods_to_look_at() -> None:
-    assert len(TEMPLATES) == 8
+    assert len(TEMPLATES) == 10
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

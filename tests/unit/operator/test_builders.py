@@ -87,7 +87,17 @@ FULL: dict[str, Any] = {
     },
     "batchInterval": "1m30s",
 }
-CASES = {"small": {}, "full": FULL}
+STATEFUL: dict[str, Any] = {
+    "job": {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"},
+    "checkpoint": {
+        "cassandra": {
+            "contactPoints": ["a"],
+            "credentialsFrom": {"secretName": "account"},
+            "tls": {"secretName": "certificates"},
+        }
+    },
+}
+CASES = {"small": {}, "full": FULL, "stateful": STATEFUL}
 HASHES: dict[str, str | None] = {"ConfigMap/code": "abc"}
 
 
@@ -104,6 +114,7 @@ def values_of(case: str) -> dict[str, Any]:
         spec=spec,
         references=HASHES,
         generation=2,
+        scope="default",
         cluster_domain="cluster.local",
         config_hash="config-hash",
     )
@@ -313,6 +324,7 @@ def test_the_options_of_a_sinks_secret_are_in_the_driver_alone() -> None:
         spec=pipeline.spec,
         references=HASHES,
         generation=2,
+        scope="default",
         cluster_domain="cluster.local",
         config_hash="config-hash",
     )

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final, Self, TypeVar
 
 from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
-from fencepost.contract.pod import Variable
+from fencepost.contract.pod import DATA_SERVICE_FILE, Variable
 from fencepost.contract.sinks import SINK_KINDS, CassandraSink, DeclaredSink
 
 T = TypeVar("T")
@@ -70,6 +70,11 @@ class KafkaSource(KafkaEndpoint):
     """Consumer group that shows the committed offsets to Kafka's tools; '' for none."""
 
 
+MAJORITY: Final = {"ONE": "LOCAL_QUORUM", "LOCAL_ONE": "LOCAL_QUORUM", "EACH_QUORUM": "QUORUM"}
+"""The consistency of the state's files where that of the sinks is another: what one replica has, a read of another may
+miss, and Cassandra has no reads of a quorum in each datacenter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConfig:
     """The state of a stateful pipeline."""
@@ -82,6 +87,34 @@ class StateConfig:
     """Port of the data service beside each worker, 0 without one."""
     output_mode: str = "update"
     """The rows that a batch gives to the sinks, in Spark's words: 'update' or 'append'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataServiceConfig:
+    """What the data service beside a worker is given: a file beside Spark's configuration, without any secret."""
+
+    pipeline: str
+    """The fence row's key."""
+    cassandra: CassandraEndpoint
+    keyspace: str
+    consistency: str
+    """Of reads and writes of the state's files."""
+    port: int
+    cache_bytes: int
+    """Bytes of stored files that it keeps on the scratch volume."""
+
+    def to_json(self) -> str:
+        """Return the JSON on one line, keys sorted."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote. Raises ContractError naming the field that is missing or of another type."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise NotJsonError(f"{DATA_SERVICE_FILE} is not JSON: {error}") from error
+        return _value(cls, raw, DATA_SERVICE_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ NAME_SERVICE_PORT: Final = 7080
 DATA_SERVICE_PORT: Final = 7081
 """Fixed port of a stateful pipeline's data services, in the driver's pod and in the workers'."""
 
+DATA_SERVICE_FILE: Final = "data-service.json"
+"""File of SPARK_CONF_DIR in a stateful pipeline's workers, with the JSON of `DataServiceConfig`."""
+
 METRICS_PORT: Final = 9404
 """Fixed port of /metrics, in the driver's pod and in the workers'; `Variable.METRICS_PORT` names another one."""
 
@@ -30,6 +33,9 @@ KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 
 SINK_OPTIONS_DIR: Final = "/etc/fencepost/sinks"
 """Under it, in the driver, each sink's `optionsFrom` is mounted at the sink's name: one file per option."""
+
+CASSANDRA_CREDENTIALS_DIR: Final = "/etc/fencepost/cassandra"
+"""Mount path of `checkpoint.cassandra.credentialsFrom` in a stateful pipeline's workers: username and password."""
 
 CASSANDRA_TLS_DIR: Final = "/etc/fencepost/cassandra-tls"
 """Mount path of `checkpoint.cassandra.tls`: ca.crt, and tls.crt and tls.key for a client certificate."""

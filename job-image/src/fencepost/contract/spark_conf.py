@@ -31,6 +31,8 @@ RESERVED_PREFIXES: Final = (
     "spark.network.crypto.",
     "spark.submit.",
 )
+RESERVED_WITH_STATE: Final = ("spark.hadoop.dfs.", "spark.sql.shuffle.partitions", "spark.sql.streaming.")
+"""Prefixes of what is reserved in stateful pipelines alone: where and how the state is stored, and its partitions."""
 
 _JARS: Final = (
     "put the jar into the image, and its path into spark.driver.extraClassPath and spark.executor.extraClassPath"
@@ -82,11 +84,13 @@ class Problem:
     remedy: str
 
 
-def problems(conf: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what is wrong with the settings of a spec, by key."""
+def problems(conf: Mapping[str, str], *, has_state: bool = False) -> Iterator[Problem]:
+    """Yield what is wrong with the settings of a spec, by key; `has_state` says that the pipeline is stateful."""
     for key in sorted(conf):
         if is_reserved(key):
             yield Problem(key, "is set by Fencepost itself", "remove it")
+        elif has_state and key.startswith(RESERVED_WITH_STATE):
+            yield Problem(key, "is set by Fencepost itself in a stateful pipeline", "remove it")
         elif key in FROM_THE_SPEC:
             yield Problem(key, "follows from the spec", FROM_THE_SPEC[key])
     yield from unsupported(conf)

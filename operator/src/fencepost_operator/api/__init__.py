@@ -35,10 +35,11 @@ from fencepost_operator.api.spec.failures import (
     UnprovenDeath,
     UpgradeSpec,
 )
-from fencepost_operator.api.spec.job import JobSpec
+from fencepost_operator.api.spec.job import JobMode, JobSpec
 from fencepost_operator.api.spec.sinks import SinkSpec
 from fencepost_operator.api.spec.snapshots import SnapshotsSpec
 from fencepost_operator.api.spec.source import KafkaSpec, SourceSpec
+from fencepost_operator.api.spec.state import StateSpec
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.status.durability import DurabilityStatus, WeakSetting
 from fencepost_operator.api.status.losses import (
@@ -130,6 +131,7 @@ __all__ = [
     "EventType",
     "FailureStatus",
     "FinishingStatus",
+    "JobMode",
     "JobSpec",
     "KafkaConnection",
     "KafkaSpec",
@@ -170,6 +172,7 @@ __all__ = [
     "StableAfterSpec",
     "StableStatus",
     "State",
+    "StateSpec",
     "Status",
     "StepState",
     "StepStatus",

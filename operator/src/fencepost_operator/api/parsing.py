@@ -22,6 +22,8 @@ from fencepost_operator.api.forbidden_text import forbidden_text, printable
 from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
 from fencepost_operator.api.spec.checkpoint import CassandraSpec
+from fencepost_operator.api.spec.failures import PoisonAction, Rollback
+from fencepost_operator.api.spec.job import JobMode
 from fencepost_operator.api.spec.sinks import SINK_KINDS, CassandraSinkSpec, CreateTableSpec, KafkaSinkSpec
 from fencepost_operator.api.spec.source import KafkaSpec
 
@@ -116,7 +118,7 @@ def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield the contradictions between fields that are each valid alone."""
-    for refused in spark_conf.problems(spec.cluster.spark_conf):
+    for refused in spark_conf.problems(spec.cluster.spark_conf, has_state=spec.stateful is not None):
         yield Violation(f"spec.cluster.sparkConf.{refused.key}", refused.problem, refused.remedy)
     for found in kafka_properties.problems(spec.source.kafka.properties):
         yield Violation(f"spec.source.kafka.properties.{found.key}", found.problem, found.remedy)
@@ -133,9 +135,30 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
+    yield from _state_contradictions(spec)
     yield from _batch_contradictions(spec.source.kafka)
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
+
+
+def _state_contradictions(spec: Spec) -> Iterator[Violation]:
+    if spec.stateful is None:
+        if spec.state is not None:
+            remedy = f"remove it, or create a pipeline with spec.job.mode {JobMode.STATEFUL}"
+            yield Violation("spec.state", f"is there with spec.job.mode {JobMode.STATELESS}", remedy)
+        return
+    if spec.on_poison.action is PoisonAction.DEAD_LETTER:
+        yield Violation(
+            "spec.onPoison.action",
+            f"is {PoisonAction.DEAD_LETTER}, and a batch that has changed the state is not cut down to one record",
+            f"set it to {PoisonAction.STOP}",
+        )
+    if spec.upgrade.rollback is Rollback.ENABLED:
+        yield Violation(
+            "spec.upgrade.rollback",
+            f"is {Rollback.ENABLED}, and earlier code may not read the state that the new code has written",
+            f"set it to {Rollback.DISABLED}",
+        )
 
 
 def _batch_contradictions(source: KafkaSpec) -> Iterator[Violation]:

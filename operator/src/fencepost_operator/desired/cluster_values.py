@@ -9,6 +9,7 @@ from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.desired import labels
+from fencepost_operator.desired.data_service import data_service_files, data_service_values, worker_scratch
 from fencepost_operator.desired.hashes import code_hash
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.resources import executor_heap, resources
@@ -25,11 +26,12 @@ def cluster_values(
     spec: Spec,
     references: Mapping[str, str | None],
     generation: int,
+    scope: str,
     cluster_domain: str,
     config_hash: str,
     avoided_nodes: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the values for one generation of a pipeline's cluster."""
+    """Return the values for one generation of a pipeline's cluster; `scope` is the operator's, of fence rows."""
     cluster = spec.cluster
     values: dict[str, Any] = {
         "pipeline": pipeline.key.name,
@@ -41,7 +43,7 @@ def cluster_values(
         "workers": cluster.workers,
         "worker": _worker(spec),
         "master": _master(spec),
-        "files": spark_files(cluster.spark_conf),
+        "files": {**spark_files(cluster.spark_conf), **data_service_files(spec, pipeline.key, scope)},
         "codeConfigMap": spec.job.code_config_map or "",
         "codeHash": code_hash(spec, references),
         "env": spec.job.env,
@@ -59,7 +61,11 @@ def cluster_values(
         "annotations": {labels.CONFIG_HASH: config_hash},
     }
     # Left out at their default: with other values Helm would write each release again.
-    optional = {"serviceAccountName": cluster.service_account_name, "podAnnotations": cluster.pod_annotations}
+    optional = {
+        "serviceAccountName": cluster.service_account_name,
+        "podAnnotations": cluster.pod_annotations,
+        "dataService": data_service_values(spec),
+    }
     values |= {name: value for name, value in optional.items() if value}
     plain: dict[str, Any] = encode(values)
     return plain
@@ -71,7 +77,7 @@ def _worker(spec: Spec) -> dict[str, Any]:
         "cores": worker.cores,
         "memory": jvm_memory(executor_heap(worker.memory)),
         "daemonMemory": DAEMON_HEAP,
-        "scratchSize": worker.scratch_size,
+        "scratchSize": worker_scratch(spec),
         "resources": resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory),
     }
 

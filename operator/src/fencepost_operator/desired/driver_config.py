@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fencepost.contract import (
+    DATA_SERVICE_PORT,
     CassandraSink,
     ClusteringColumn,
     CreateTable,
@@ -16,8 +17,18 @@ from fencepost.contract import (
     KafkaSource,
     PluginSink,
     StartingOffsets,
+    StateConfig,
 )
-from fencepost_operator.api import ClusterSpec, KafkaSpec, ObjectKey, PoisonAction, ReconcileConfig, SinkSpec, Spec
+from fencepost_operator.api import (
+    ClusterSpec,
+    KafkaSpec,
+    ObjectKey,
+    PoisonAction,
+    ReconcileConfig,
+    SinkSpec,
+    Spec,
+    StateSpec,
+)
 from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.api.spec.sinks import CreateTableSpec
 from fencepost_operator.desired import names
@@ -77,7 +88,12 @@ def driver_config(
         isolate=isolate,
         finish_until=dict(finish_until or {}),
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
+        state=_state(spec.stateful) if spec.stateful else None,
     )
+
+
+def _state(state: StateSpec) -> StateConfig:
+    return StateConfig(partitions=state.partitions, max_bytes=state.max_bytes, data_port=DATA_SERVICE_PORT)
 
 
 def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
@@ -151,4 +167,10 @@ def _spark_conf(spec: Spec) -> dict[str, str]:
         "spark.executor.cores": str(worker.cores),
         "spark.executor.memory": jvm_memory(executor_heap(worker.memory)),
         **spec.cluster.spark_conf,
+        **(_state_settings(spec.stateful) if spec.stateful else {}),
     }
+
+
+def _state_settings(state: StateSpec) -> dict[str, str]:
+    """Return how often Spark copies a partition as a whole, where ten batches have changed it since its last copy."""
+    return {"spark.sql.streaming.stateStore.maintenanceInterval": f"{state.snapshot_every:.0f}s"}

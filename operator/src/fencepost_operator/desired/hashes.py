@@ -37,11 +37,13 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
     found = list(settings(spec))
     of_cluster = {each.path: each.value for each in found if each.effect is Effect.NEW_CLUSTER}
     of_run = {each.path: each.value for each in found if each.effect.starts_a_run}
+    if spec.stateful:  # the data services beside the workers reach Cassandra too
+        of_cluster |= {path: value for path, value in of_run.items() if path.startswith("checkpoint.")}
     if spec.cluster.image:
         del of_cluster["job.image"]  # the driver's alone
     if spec.on_poison.action is PoisonAction.STOP:
         of_run.pop("onPoison.retention", None)  # a run's configuration has it only where dead letters are written
-    cluster = digest({**of_cluster, "references": {name: references.get(name) for name in executor_references(spec)}})
+    cluster = digest({**of_cluster, "references": {name: references.get(name) for name in worker_references(spec)}})
     run = digest({**of_run, "references": {name: references.get(name) for name in referenced(spec)}})
     return Fingerprints(cluster=hash_of(cluster, chart), run=hash_of(run, chart))
 
@@ -75,15 +77,16 @@ def bounds_hash(spec: Spec) -> str:
     return digest(found) if found else ""
 
 
-def executor_references(spec: Spec) -> tuple[str, ...]:
-    """Return the objects that executors see: the code and what the environment is filled from."""
+def worker_references(spec: Spec) -> tuple[str, ...]:
+    """Return the objects that workers see: the code, what the environment is filled from, and a data service's."""
     code = {f"ConfigMap/{spec.job.code_config_map}"} if spec.job.code_config_map else set[str]()
-    return tuple(sorted(code | {name for name, _ in _env_references(spec)}))
+    secrets = checkpoint_secrets(spec.checkpoint.cassandra) if spec.stateful else ()
+    return tuple(sorted({*code, *secrets, *(name for name, _ in _env_references(spec))}))
 
 
 def config_maps(spec: Spec) -> tuple[str, ...]:
     """Return the ConfigMaps that the code and its environment come from, as 'ConfigMap/name'."""
-    return tuple(name for name in executor_references(spec) if name.startswith("ConfigMap/"))
+    return tuple(name for name in worker_references(spec) if name.startswith("ConfigMap/"))
 
 
 def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -95,7 +98,7 @@ def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
     optional = (spec.source.kafka.properties_secret, *(sink.options_secret for sink in spec.sinks))
     secrets = (*checkpoint_secrets(spec.checkpoint.cassandra), *(f"Secret/{name}" for name in optional if name))
-    return tuple(sorted({*executor_references(spec), *secrets}))
+    return tuple(sorted({*worker_references(spec), *secrets}))
 
 
 def checkpoint_secrets(checkpoint: CassandraSpec) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ from fencepost.contract import (
     BLOCK_MANAGER_PORT,
     CASSANDRA_TLS_DIR,
     CODE_DIR,
+    DATA_SERVICE_PORT,
     DRIVER_PORT,
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
+    NAME_SERVICE_PORT,
     SINK_OPTIONS_DIR,
     DriverConfig,
     Variable,
@@ -23,6 +25,7 @@ from fencepost.contract import (
 from fencepost_operator.api import Pipeline, SinkSpec, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired.data_service import driver_scratch
 from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.pod_security import CONTAINER_SECURITY, POD_SECURITY
@@ -34,6 +37,12 @@ NODE_LOSS_TOLERATIONS: Final = {"node.kubernetes.io/not-ready": 10, "node.kubern
 A node that restarts its kubelet says for some seconds that it is not ready.  One that is unreachable has been silent
 for 40 s when it gets the taint.
 """
+
+_STATE_PORTS: Final = (
+    {"name": "names", "containerPort": NAME_SERVICE_PORT},
+    {"name": "data", "containerPort": DATA_SERVICE_PORT},
+)
+"""Of the checkpoint directory that a stateful pipeline's driver serves."""
 
 
 def run_job(
@@ -113,6 +122,7 @@ def _container(spec: Spec, *, auth_secret: str) -> dict[str, Any]:
             {"name": "rpc", "containerPort": DRIVER_PORT},
             {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
+            *(_STATE_PORTS if spec.stateful else ()),
         ],
         "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
         "securityContext": CONTAINER_SECURITY,
@@ -163,7 +173,7 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
 
 def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
-        {"name": "tmp", "emptyDir": {"sizeLimit": spec.job.scratch_size}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": driver_scratch(spec)}},
         {"name": "config", "configMap": {"name": config_map}},
     ]
     if spec.job.code_config_map:

@@ -60,6 +60,7 @@ def _values(spec: Spec) -> dict[str, Any]:
         spec=spec,
         references={"ConfigMap/sample": "sample"},
         generation=1,
+        scope="sample",
         cluster_domain="cluster.local",
         config_hash="sample",
     )
@@ -83,6 +84,7 @@ _MOST: Final[Mapping[str, Any]] = {
         "codeFrom": {"configMapName": "sample"},
         "env": [{"name": "SAMPLE", "value": "sample"}],
         "envFrom": [{"secretRef": {"name": "sample"}}],
+        "mode": "Stateful",
     },
     "cluster": {
         "workers": 2,
@@ -95,6 +97,14 @@ _MOST: Final[Mapping[str, Any]] = {
         "affinity": {"nodeAffinity": {}},
         "priorityClassName": "sample",
     },
+    "checkpoint": {
+        "cassandra": {
+            "contactPoints": ["sample"],
+            "credentialsFrom": {"secretName": "sample"},
+            "tls": {"secretName": "sample"},
+        }
+    },
+    "state": {},
 }
 """Each field that the cluster depends on; the fields of the first release.
 

@@ -152,7 +152,12 @@ def _expected(key: ObjectKey, values: Mapping[str, Any]) -> Expected:
         owner=values.get("ownerReference"),
         service_account=values.get("serviceAccountName") or "",
         pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
+        secrets=[secret for name in _SECRETS if (secret := (values.get("dataService") or {}).get(name))],
     )
+
+
+_SECRETS: Final = ("credentialsSecret", "tlsSecret")
+"""Of the value dataService: Secrets that workers mount."""
 
 
 def translated(stderr: str, *, code: int) -> PortError:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
@@ -36,7 +36,8 @@ class Expected:
     """Which cluster may be applied: where, and under which stem of names (`<pipeline>-g<generation>`).
 
     `owner` refers to the object that controls all of it, None without one. `service_account` '' is the namespace's
-    default one. `pod_annotations` is the `annotations_digest` of what the author wants on each pod.
+    default one. `pod_annotations` is the `annotations_digest` of what the author wants on each pod.  Pods may mount the
+    Secrets that `secrets` names.
     """
 
     namespace: str
@@ -44,6 +45,7 @@ class Expected:
     owner: Mapping[str, str] | None = None
     service_account: str = ""
     pod_annotations: str = ""
+    secrets: Sequence[str] = ()
 
     def to_json(self) -> str:
         """Return what `main` takes as its argument."""
@@ -129,7 +131,14 @@ def _stateful_set(expected: Expected) -> _Check:
         enableServiceLinks=_equal(False),
         serviceAccountName=_equal(expected.service_account or None),
         securityContext=_equal(POD_SECURITY),
-        volumes=_each(_fields("name", configMap=_fields("name"), emptyDir=_fields("sizeLimit"))),
+        volumes=_each(
+            _fields(
+                "name",
+                configMap=_fields("name"),
+                emptyDir=_fields("sizeLimit"),
+                secret=_fields(secretName=_one_of((None, *expected.secrets))),
+            )
+        ),
         initContainers=_each(container),
         containers=_each(container),
     )
@@ -155,6 +164,14 @@ def _equal(wanted: object) -> _Check:
     def check(path: str, found: object) -> None:
         if json.dumps(found, sort_keys=True) != text:
             raise UnexpectedManifestError(f"{path} is not {text[:200]}")
+
+    return check
+
+
+def _one_of(wanted: Collection[str | None]) -> _Check:
+    def check(path: str, found: object) -> None:
+        if found not in wanted:
+            raise UnexpectedManifestError(f"{path} is not one of the spec's")
 
     return check
 

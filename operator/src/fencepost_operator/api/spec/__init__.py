@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from fencepost.contract import spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.checks import DurationRange, Rule, keyed_by
 from fencepost_operator.api.effects import Effect
@@ -20,12 +21,15 @@ from fencepost_operator.api.model import Model
 from fencepost_operator.api.spec.checkpoint import CheckpointSpec
 from fencepost_operator.api.spec.cluster import ClusterSpec
 from fencepost_operator.api.spec.failures import OnPoisonSpec, RestartSpec, UpgradeSpec
-from fencepost_operator.api.spec.job import JobSpec
+from fencepost_operator.api.spec.job import JobMode, JobSpec
 from fencepost_operator.api.spec.sinks import SinkSpec
 from fencepost_operator.api.spec.snapshots import SnapshotsSpec
 from fencepost_operator.api.spec.source import SourceSpec
+from fencepost_operator.api.spec.state import PARTITIONS, StateSpec
 
 _TABLES: Final = sorted(OWN_TABLES)
+_STATELESS: Final = f"self.job.mode != '{JobMode.STATEFUL}'"
+_OF_STATE: Final = spark_conf.RESERVED_WITH_STATE
 
 
 class DeletionPolicy(StrEnum):
@@ -46,6 +50,37 @@ class Spec(Model):
             f"a sink must not write to Fencepost's own tables ({', '.join(_TABLES)}) in checkpoint.cassandra.keyspace;"
             " name another table or keyspace",
             field_path=".sinks",
+        ),
+        Rule(
+            f"self.job.mode == '{JobMode.STATEFUL}' || !has(self.state)",
+            f"must not be there without job.mode {JobMode.STATEFUL}; remove it, or create a pipeline with that mode",
+            field_path=".state",
+        ),
+        Rule(
+            f"(has(self.state) ? self.state.partitions : {PARTITIONS}) =="
+            f" (has(oldSelf.state) ? oldSelf.state.partitions : {PARTITIONS})",
+            "is immutable, because the state is stored by partition; set it back, or create a pipeline under another"
+            " name",
+            field_path=".state.partitions",
+        ),
+        Rule(
+            f"{_STATELESS} || !has(self.onPoison) || self.onPoison.action != 'deadLetter'",
+            f"must not be deadLetter with job.mode {JobMode.STATEFUL}, because a batch that has changed the state is"
+            " not cut down to one record; remove it",
+            field_path=".onPoison.action",
+        ),
+        Rule(
+            f"{_STATELESS} || !has(self.upgrade) || self.upgrade.rollback != 'enabled'",
+            f"must not be enabled with job.mode {JobMode.STATEFUL}, because earlier code may not read the state that"
+            " the new code has written; remove it",
+            field_path=".upgrade.rollback",
+        ),
+        Rule(
+            f"{_STATELESS} || !has(self.cluster) || !has(self.cluster.sparkConf) ||"
+            f" self.cluster.sparkConf.all(k, {' && '.join(f'!k.startsWith({prefix!r})' for prefix in _OF_STATE)})",
+            f"must not have {', '.join(_OF_STATE)} with job.mode {JobMode.STATEFUL}, because Fencepost sets what begins"
+            " so; remove the key",
+            field_path=".cluster.sparkConf",
         ),
     )
 
@@ -69,6 +104,7 @@ class Spec(Model):
     """Outputs of the pipeline. The transform returns a mapping from sink name to DataFrame, or one DataFrame for one
     sink."""
     checkpoint: Annotated[CheckpointSpec, Effect.NEW_RUN]
+    state: Annotated[StateSpec | None, Effect.NEW_CLUSTER] = None
     batch_interval: Annotated[Seconds, DurationRange("0s", "1h", "500ms, 5s or 1m30s"), Effect.NEW_RUN] = 5.0
     """Time from the start of one batch to the start of the next, such as 500ms, 5s or 1m30s. If a batch takes longer,
     the next one starts at once. At most 1h."""
@@ -79,6 +115,11 @@ class Spec(Model):
     deletion_policy: Annotated[DeletionPolicy, Effect.AT_ONCE] = DeletionPolicy.RETAIN
     """What happens to the committed offsets when the pipeline is deleted. Retain: a pipeline created again under the
     same name resumes at the last commit. Delete: it begins at source.kafka.startingOffsets."""
+
+    @property
+    def stateful(self) -> StateSpec | None:
+        """The settings of a stateful pipeline's state, None of a stateless one."""
+        return (self.state or StateSpec()) if self.job.mode is JobMode.STATEFUL else None
 
 
 @dataclass(frozen=True, slots=True)

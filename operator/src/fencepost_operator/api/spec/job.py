@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -15,6 +16,13 @@ from fencepost_operator.api.spec.pods import EnvFromSource, EnvVar, ObjectRefere
 
 DRIVER_HEAP: Final = 1024 * 1024 * 1024
 """Bytes, for transforms of single records in production; docs/sizing.md has the reasons."""
+
+
+class JobMode(StrEnum):
+    """What the author's function is given."""
+
+    STATELESS = "Stateless"
+    STATEFUL = "Stateful"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +50,20 @@ class JobSpec(Model):
     """Secrets in the same namespace with the credentials of the image's registry."""
     entrypoint: Annotated[Entrypoint, Field(max_length=200)]
     """The author's function as module:function, such as flights.departures:transform. It takes the batch and a
-    BatchContext and returns a DataFrame, or a mapping from sink name to DataFrame."""
+    BatchContext and returns a DataFrame, or a mapping from sink name to DataFrame. With mode Stateful it takes the
+    stream."""
+    mode: Annotated[
+        JobMode,
+        Rule(
+            "self == oldSelf",
+            "is immutable, because a stateful pipeline's offsets and state are committed together; set it back, or"
+            " create a pipeline under another name with source.kafka.startingOffsets.partitions",
+        ),
+        Effect.NEW_CLUSTER,
+    ] = JobMode.STATELESS
+    """Stateless: the function transforms one batch after the other, and keeps nothing. Stateful: it takes a streaming
+    DataFrame of all batches and may keep state, such as counts, windows and sessions; docs/authors.md says how far this
+    is built. It is immutable."""
     code_from: Annotated[CodeFromSpec | None, Effect.NEW_CLUSTER] = None
     args: Annotated[tuple[Annotated[Line, Field(max_length=4096)], ...], Field(max_length=100)] = ()
     """Arguments for the author's function, in context.args."""

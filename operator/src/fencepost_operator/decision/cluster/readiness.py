@@ -180,6 +180,7 @@ def values(context: RunContext, target: ClusterStatus) -> dict[str, Any]:
         spec=context.spec,
         references=context.references.hashes,
         generation=target.generation,
+        scope=context.config.scope,
         cluster_domain=context.config.cluster_domain,
         config_hash=target.config_hash,
         avoided_nodes=target.avoided_nodes,

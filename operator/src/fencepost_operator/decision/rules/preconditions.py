@@ -9,7 +9,7 @@ from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import AddFinalizer, CreateFence
-from fencepost_operator.api import ADOPT_ANNOTATION, Reason, Spec, State
+from fencepost_operator.api import ADOPT_ANNOTATION, JobMode, Reason, Spec, State
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, stalled, unobservable
 from fencepost_operator.desired.hashes import fingerprints, optional_references
@@ -71,7 +71,11 @@ def require_fence(context: SpecContext) -> RunContext | Outcome:
     row = fence.value
     if row is None:
         return fence_is_lost(context) or fence_is_missing(context)
-    if outcome := fence_is_owned_elsewhere(context, row) or fence_was_rolled_back(context, row):
+    if outcome := (
+        fence_is_owned_elsewhere(context, row)
+        or fence_was_rolled_back(context, row)
+        or fence_is_of_another_mode(context, row)
+    ):
         return outcome
     return RunContext(
         pipeline=context.pipeline,
@@ -141,6 +145,20 @@ def fence_was_rolled_back(context: SpecContext, row: FenceRow) -> Outcome | None
         return None
     message = f"The checkpoint's row is at epoch {row.epoch}, but epoch {epoch} was seen before"
     return stalled(context, Reason.FENCE_ROLLED_BACK, message)
+
+
+def fence_is_of_another_mode(context: SpecContext, row: FenceRow) -> Outcome | None:
+    """Stall where the commits are of another mode: of a pipeline that was deleted, whose row was retained."""
+    if row.committed_at is None or (row.checkpoint is None) == (context.spec.stateful is None):
+        return None
+    mode = JobMode.STATELESS if row.checkpoint is None else JobMode.STATEFUL
+    return stalled(
+        context,
+        Reason.INVALID_SPEC,
+        f"spec.job.mode: is {context.spec.job.mode}, and the fence row {row.pipeline} has the commits of a {mode}"
+        " pipeline",
+        f"set it to {mode}, or create a pipeline under another name with source.kafka.startingOffsets.partitions",
+    )
 
 
 def fence_is_missing(context: SpecContext) -> Outcome:

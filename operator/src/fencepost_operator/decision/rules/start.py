@@ -202,6 +202,8 @@ def first_batch_limit(context: RunContext) -> int | None:
     failure, row = context.status.failure, context.row
     if failure is None or not failure.count or failure.reason not in TOO_LARGE or failure.batch_records is None:
         return None
+    if context.spec.stateful:  # what tasks have stored of a planned batch's state is of all its records
+        return None
     if (failure.spec_hash, failure.retry) != (context.desired.run, context.retry_token):
         return None
     planned = planned_records(row)
@@ -215,7 +217,7 @@ def isolates(context: RunContext) -> bool:
     found, whatever has changed since: the batch is tried whole first.
     """
     failure = context.status.failure
-    if failure is None or not failure.count:
+    if failure is None or not failure.count or context.spec.stateful:
         return False
     if failure.reason == Reason.POISON_RECORD:
         return True
