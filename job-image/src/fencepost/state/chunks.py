@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
+from fencepost.fence.patience import Patience
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
 
 CHUNK: Final = 512 * 1024
@@ -36,6 +38,26 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes:
         """Return at most so many of the next bytes, and none at the end."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PatientChunks:
+    """A store that is asked again while it is unavailable: what a chunk store does may be repeated."""
+
+    store: ChunkStore
+    patience: Patience
+
+    def write(self, file: UUID, parts: Mapping[int, bytes]) -> None:
+        """Store these parts of a file."""
+        self.patience.ask(lambda: self.store.write(file, parts))
+
+    def read(self, file: UUID, parts: range) -> Sequence[bytes]:
+        """Return these parts, in their order."""
+        return self.patience.ask(lambda: self.store.read(file, parts))
+
+    def delete(self, files: Collection[UUID]) -> None:
+        """Delete all parts of these files."""
+        self.patience.ask(lambda: self.store.delete(files))
 
 
 def write_file(store: ChunkStore, file: UUID, content: Readable, *, limit: int) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from fencepost import metrics_server
 from fencepost.logs import write_to_stderr
-from fencepost.worker import scratch
+from fencepost.worker import data_service_process, scratch
 from fencepost.worker.executor_logs import ExecutorLogs
 from fencepost.worker.exposition import Counted, WorkerCollector, exposition
 from fencepost.worker.processes import folders, processes
@@ -30,17 +30,20 @@ MEASURE: Final = 10.0
 
 
 def main() -> None:
-    """Serve metrics, follow the logs, and sweep. Nothing that fails here ends the worker."""
+    """Serve metrics, follow the logs, sweep, and keep a data service. Nothing that fails here ends the worker."""
     write_to_stderr(level=logging.WARNING)
     work, counted = Path(sys.argv[1]), Counted()
     if port := metrics_server.port_of(os.environ):
         collector = WorkerCollector(counted, lambda: processes(work))
         metrics_server.serve(exposition(collector), address=metrics_server.ANY, port=port)
     logs = ExecutorLogs(work, write)
+    data_service = data_service_process.of(os.environ, work.parent)
     next_sweep, measured = 0.0, -MEASURE
     while True:
         with suppress(OSError):  # a folder that is removed meanwhile
             logs.look()
+        if data_service is not None:
+            data_service.look()
         counted.lines, counted.started = logs.lines, logs.started
         if time.monotonic() >= next_sweep:
             done = _sweep(work, counted)
