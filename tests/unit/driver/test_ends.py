@@ -26,6 +26,7 @@ from fencepost.contract import (
     StateConfig,
     Variable,
     Verdict,
+    spark_conf,
 )
 from fencepost.driver.reporting.verdict import judge
 from fencepost.entrypoint import load
@@ -49,6 +50,7 @@ from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
 from fencepost.sinks.cassandra.table_metadata import Table
 from fencepost.spark import failures, session
+from fencepost.state.webhdfs.client_settings import client_settings
 from present import present
 
 CONFIG = DriverConfig(
@@ -115,6 +117,15 @@ def test_settings_of_state_are_ours_and_an_author_who_sets_one_is_refused() -> N
     with pytest.raises(BadSpec, match=r"sets spark\.sql\.shuffle\.partitions of a stateful") as refused:
         session.settings(replace(CONFIG, state=StateConfig(partitions=3, max_bytes=1, data_port=0)), POD)
     assert "spec.state.partitions" in refused.value.remedy
+
+
+def test_the_operator_refuses_each_setting_of_state_that_is_ours() -> None:
+    config = replace(CONFIG, spark_conf={}, state=StateConfig(partitions=3, max_bytes=1, data_port=0))
+    plain = session.settings(replace(config, state=None), POD)
+    conf = session.settings(config, POD, checkpoint=client_settings("secret", patience=30.0))
+    ours = [key for key, value in conf.items() if plain.get(key) != value]
+    assert ours
+    assert [key for key in ours if not key.startswith(spark_conf.RESERVED_WITH_STATE)] == []
 
 
 @pytest.mark.parametrize(("stall_timeout", "lost_after"), [(10.0, "20s"), (60.0, "30s"), (600.0, "60s")])

@@ -97,8 +97,12 @@ def test_what_does_not_hold_together_is_refused_by_the_fields_name(
 
 
 def test_a_run_is_given_the_settings_of_its_state() -> None:
-    config = config_of(stateful(state={"partitions": 8, "maxBytes": "5Gi", "snapshotEvery": "2m"}))
-    assert config.state == StateConfig(partitions=8, max_bytes=5 * GIB, data_port=DATA_SERVICE_PORT)
+    config = config_of(
+        stateful(state={"partitions": 8, "maxBytes": "5Gi", "snapshotEvery": "2m", "outputMode": "append"})
+    )
+    assert config.state == StateConfig(
+        partitions=8, max_bytes=5 * GIB, data_port=DATA_SERVICE_PORT, output_mode="append"
+    )
     assert config.spark_conf["spark.sql.streaming.stateStore.maintenanceInterval"] == "120s"
     assert config_of(stateful()).state == StateConfig(partitions=4, max_bytes=20 * GIB, data_port=DATA_SERVICE_PORT)
 
@@ -155,8 +159,9 @@ def test_what_begins_another_cluster_of_a_stateful_pipeline() -> None:
         prints({"Secret/certificates": "others"}),
     ):
         assert (changed.cluster != before.cluster, changed.run != before.run) == (True, True)
-    assert prints(state={"snapshotEvery": "2m"}).run != prints(state={}).run
-    assert prints(state={"snapshotEvery": "2m"}).cluster == prints(state={}).cluster
+    for setting in ({"snapshotEvery": "2m"}, {"outputMode": "append"}):
+        assert prints(state=setting).run != prints(state={}).run
+        assert prints(state=setting).cluster == prints(state={}).cluster
 
 
 def of_state(scene: Scene) -> Scene:

@@ -31,7 +31,14 @@ RESERVED_PREFIXES: Final = (
     "spark.network.crypto.",
     "spark.submit.",
 )
-RESERVED_WITH_STATE: Final = ("spark.hadoop.dfs.", "spark.sql.shuffle.partitions", "spark.sql.streaming.")
+RESERVED_WITH_STATE: Final = (
+    "spark.hadoop.dfs.",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.checkpoint",
+    "spark.sql.streaming.minBatchesToRetain",
+    "spark.sql.streaming.offsetLog.",
+    "spark.sql.streaming.stateStore.",
+)
 """Prefixes of what is reserved in stateful pipelines alone: where and how the state is stored, and its partitions."""
 
 _JARS: Final = (

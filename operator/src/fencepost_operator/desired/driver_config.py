@@ -93,7 +93,12 @@ def driver_config(
 
 
 def _state(state: StateSpec) -> StateConfig:
-    return StateConfig(partitions=state.partitions, max_bytes=state.max_bytes, data_port=DATA_SERVICE_PORT)
+    return StateConfig(
+        partitions=state.partitions,
+        max_bytes=state.max_bytes,
+        data_port=DATA_SERVICE_PORT,
+        output_mode=state.output_mode,
+    )
 
 
 def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:

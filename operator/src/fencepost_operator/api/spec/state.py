@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,9 @@ class StateSpec(Model):
     partitions: Annotated[int, Field(ge=1, le=1000)] = PARTITIONS
     """Number of partitions of each stateful operator, which as many tasks update in parallel. It is immutable, because
     the state is stored by partition: choose as many as the cores of all workers that the pipeline may ever need."""
+    output_mode: Annotated[Literal["update", "append"], Effect.NEW_RUN] = "update"
+    """Rows that the sinks get. update: each row that the batch changed, such as a count that went up.
+    append: a row once, when no record can change it any more; an aggregate needs a watermark for that."""
     snapshot_every: Annotated[Seconds, DurationRange("10s", "1h", "1m or 10m"), Effect.NEW_RUN] = 60.0
     """Time between two full copies of a partition's state, such as 1m; at least ten batches are between them. What
     changes in between is stored with each batch, and is read again when the partition moves to another worker. From 10s
