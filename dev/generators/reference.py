@@ -66,7 +66,9 @@ def _effects() -> Iterator[str]:
     yield "## What a change of a field does\n"
     yield (
         "A field that is not here does what the object does that it is in. Other content of a ConfigMap or Secret that"
-        " the spec names starts a new run, on a new Spark cluster where the code or its environment comes from it."
+        " the spec names starts a new run, on a new Spark cluster where the code or its environment comes from it. In a"
+        " stateful pipeline the fields of `checkpoint` and its Secrets do that too: the data service beside each worker"
+        " uses them."
         " Labels and annotations of the object restart nothing."
     )
     yield "\n| field | what a change does |\n|---|---|"
