@@ -107,6 +107,14 @@ def test_a_run_is_given_the_settings_of_its_state() -> None:
     assert config_of(stateful()).state == StateConfig(partitions=4, max_bytes=20 * GIB, data_port=DATA_SERVICE_PORT)
 
 
+@pytest.mark.parametrize(("memory", "heap", "of_state"), [("1Gi", 450, 62), ("2Gi", 972, 256), ("8Gi", 3891, 1024)])
+def test_a_worker_shares_its_memory_with_the_state(memory: str, heap: int, of_state: int) -> None:
+    spec = stateful(cluster={"worker": {"memory": memory}})
+    conf = config_of(spec).spark_conf
+    assert conf["spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"] == str(of_state)
+    assert conf["spark.executor.memory"] == values_of(spec)["worker"]["memory"] == f"{heap}m"
+
+
 def test_the_driver_serves_names_and_data_and_has_room_for_the_state() -> None:
     pod = pod_of(stateful(state={"maxBytes": "5Gi"}))
     ports = {port["name"]: port["containerPort"] for port in pod["containers"][0]["ports"]}

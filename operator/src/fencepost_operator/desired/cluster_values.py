@@ -75,7 +75,7 @@ def _worker(spec: Spec) -> dict[str, Any]:
     worker = spec.cluster.worker
     return {
         "cores": worker.cores,
-        "memory": jvm_memory(executor_heap(worker.memory)),
+        "memory": jvm_memory(executor_heap(worker.memory, is_stateful=spec.stateful is not None)),
         "daemonMemory": DAEMON_HEAP,
         "scratchSize": worker_scratch(spec),
         "resources": resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory),

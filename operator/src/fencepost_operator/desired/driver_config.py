@@ -20,8 +20,6 @@ from fencepost.contract import (
     StateConfig,
 )
 from fencepost_operator.api import (
-    ClusterSpec,
-    KafkaSpec,
     ObjectKey,
     PoisonAction,
     ReconcileConfig,
@@ -29,11 +27,11 @@ from fencepost_operator.api import (
     Spec,
     StateSpec,
 )
-from fencepost_operator.api.quantities import jvm_memory
+from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.api.spec.sinks import CreateTableSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.code import code_text
-from fencepost_operator.desired.resources import executor_heap
+from fencepost_operator.desired.resources import executor_heap, state_memory
 
 MIN_RECORDS: Final = 1_000
 """Records to which a batch that takes too long may shrink, unless the spec says: fewer take as long (see dev/bench)."""
@@ -69,7 +67,7 @@ def driver_config(
         entrypoint=spec.job.entrypoint,
         args=spec.job.args,
         code=code or code_text(spec, references),
-        source=_source(spec.source.kafka, spec.cluster),
+        source=_source(spec),
         sinks=sinks,
         cassandra=checkpoint.endpoint,
         fence_keyspace=checkpoint.keyspace,
@@ -101,7 +99,8 @@ def _state(state: StateSpec) -> StateConfig:
     )
 
 
-def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
+def _source(spec: Spec) -> KafkaSource:
+    source = spec.source.kafka
     least, most = source.min_records_per_batch or MIN_RECORDS, source.max_records_per_batch
     return KafkaSource(
         bootstrap_servers=source.bootstrap_servers,
@@ -112,19 +111,23 @@ def _source(source: KafkaSpec, cluster: ClusterSpec) -> KafkaSource:
         max_records_per_batch=most,
         min_records_per_batch=min(least, most),
         target_batch_duration=source.target_batch_duration,
-        max_bytes_per_batch=source.max_bytes_per_batch or _fitting_bytes(cluster),
+        max_bytes_per_batch=source.max_bytes_per_batch or _fitting_bytes(spec),
         split_partitions=source.split_partitions,
         mirror_to_group=source.mirror_to_group or "",
         properties=dict(source.properties),
     )
 
 
-def _fitting_bytes(cluster: ClusterSpec) -> int:
+def _fitting_bytes(spec: Spec) -> int:
     """Return how many bytes of records fit into one batch: their rows, and what a shuffle keeps, take more.
 
     A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.
     """
-    return cluster.workers * executor_heap(cluster.worker.memory) // HEAP_SHARE
+    return spec.cluster.workers * _heap(spec) // HEAP_SHARE
+
+
+def _heap(spec: Spec) -> int:
+    return executor_heap(spec.cluster.worker.memory, is_stateful=spec.stateful is not None)
 
 
 def _sink(sink: SinkSpec) -> DeclaredSink:
@@ -170,12 +173,17 @@ def _spark_conf(spec: Spec) -> dict[str, str]:
     return {
         "spark.driver.memory": jvm_memory(spec.job.memory),
         "spark.executor.cores": str(worker.cores),
-        "spark.executor.memory": jvm_memory(executor_heap(worker.memory)),
+        "spark.executor.memory": jvm_memory(_heap(spec)),
         **spec.cluster.spark_conf,
-        **(_state_settings(spec.stateful) if spec.stateful else {}),
+        **(_state_settings(spec.stateful, worker.memory) if spec.stateful else {}),
     }
 
 
-def _state_settings(state: StateSpec) -> dict[str, str]:
-    """Return how often Spark copies a partition as a whole, where ten batches have changed it since its last copy."""
-    return {"spark.sql.streaming.stateStore.maintenanceInterval": f"{state.snapshot_every:.0f}s"}
+def _state_settings(state: StateSpec, worker_memory: int) -> dict[str, str]:
+    """Return how often Spark copies a partition as a whole, and what its state stores may take of a worker's memory."""
+    store = "spark.sql.streaming.stateStore"
+    return {
+        f"{store}.maintenanceInterval": f"{state.snapshot_every:.0f}s",
+        f"{store}.rocksdb.boundedMemoryUsage": "true",
+        f"{store}.rocksdb.maxMemoryUsageMB": str(state_memory(worker_memory) // MEBIBYTE),
+    }
