@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 import yaml
 
-from fencepost.contract import METRICS_PORT
+from fencepost.contract import (
+    CASSANDRA_CREDENTIALS_DIR,
+    CASSANDRA_TLS_DIR,
+    DATA_SERVICE_FILE,
+    DATA_SERVICE_PORT,
+    METRICS_PORT,
+    DataServiceConfig,
+)
+from fencepost.worker.data_service import SECRET
 from fencepost_operator.api import Pipeline, Spec, read_pipeline
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
@@ -103,3 +111,30 @@ def test_a_default_pod_asks_for_the_memory_that_the_spec_says() -> None:
 def test_metrics_are_scraped_where_they_are_served(cluster: list[Object]) -> None:
     (worker,) = one(cluster, "StatefulSet", "-worker")["spec"]["template"]["spec"]["containers"]
     assert {"name": "metrics", "containerPort": METRICS_PORT} in worker["ports"]
+
+
+def test_a_worker_has_what_its_data_service_reads() -> None:
+    """The address in a file beside Spark's settings, account and certificates as files, the secret as a variable."""
+    cluster = cluster_of(pipeline_of(EVERYTHING))
+    pod = one(cluster, "StatefulSet", "-worker")["spec"]["template"]["spec"]
+    (worker,) = pod["containers"]
+    assert {"name": "data", "containerPort": DATA_SERVICE_PORT} in worker["ports"]
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    mounted = {mount["mountPath"]: secrets.get(mount["name"]) for mount in worker["volumeMounts"]}
+    assert (mounted[CASSANDRA_CREDENTIALS_DIR], mounted[CASSANDRA_TLS_DIR]) == ("cassandra", "cassandra-tls")
+    config = DataServiceConfig.from_json(one(cluster, "ConfigMap", "-conf")["data"][DATA_SERVICE_FILE])
+    assert (config.pipeline, config.port) == ("default/flights/everything", DATA_SERVICE_PORT)
+    assert "/etc/fencepost/spark" in mounted
+    variables = {item["name"]: item for item in worker["env"]}
+    assert variables["SPARK_CONF_DIR"]["value"] == "/etc/fencepost/spark"
+    assert "secretKeyRef" in variables[SECRET]["valueFrom"]
+    said = str([worker["args"], [item.get("value") for item in worker["env"]]])
+    assert "cassandra" not in said.replace("/etc/fencepost", "")
+
+
+def test_the_pods_of_a_stateless_pipeline_have_no_data_service() -> None:
+    cluster = cluster_of(pipeline_of(minimal()))
+    pod = one(cluster, "StatefulSet", "-worker")["spec"]["template"]["spec"]
+    assert all("secret" not in volume for volume in pod["volumes"])
+    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"rpc", "ui", "metrics"}
+    assert DATA_SERVICE_FILE not in one(cluster, "ConfigMap", "-conf")["data"]

@@ -8,11 +8,14 @@ import signal
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from harness.spark_cluster import SparkCluster
+from fencepost.contract import DATA_SERVICE_FILE, CassandraEndpoint, DataServiceConfig
+from harness.processes import free_port
+from harness.spark_cluster import SECRET, SparkCluster
 from harness.waiting import eventually
 
 APPLICATION = "app-20260101120000-0000"
@@ -36,15 +39,17 @@ def beside(cluster: SparkCluster) -> int | None:
     except OSError:
         return None
     wanted = ["-Im", "fencepost.worker", str(cluster.work)]
+    return next((found for found, words in command_lines().items() if words[1:4] == wanted), None)
+
+
+def command_lines() -> dict[int, list[str]]:
+    """Return the words of each process of this machine, by its id."""
+    found = dict[int, list[str]]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
-            if words[1:4] == wanted:
-                return int(entry.name)
-    return None
+            with suppress(OSError):
+                found[int(entry.name)] = (entry / "cmdline").read_text().split("\0")
+    return found
 
 
 def said(cluster: SparkCluster) -> list[dict[str, str]]:
@@ -72,6 +77,30 @@ def test_the_process_beside_the_worker_restarts_and_its_end_is_logged(cluster: S
     (ended,) = [entry for entry in said(cluster) if entry.get("logger") == "spark-worker"]
     assert ended["level"] == "error"
     assert ended["message"].startswith("the process beside the worker ended with code 137: ")
+
+
+def test_beside_a_stateful_pipelines_worker_is_a_data_service(cluster: SparkCluster) -> None:
+    config = DataServiceConfig(
+        pipeline="default/shop/orders",
+        cassandra=CassandraEndpoint(contact_points=("127.0.0.1",), port=free_port(), local_datacenter="datacenter1"),
+        keyspace="fencepost",
+        consistency="LOCAL_QUORUM",
+        port=free_port(),
+        cache_bytes=1 << 20,
+    )
+    (cluster.root / "spark" / DATA_SERVICE_FILE).write_text(config.to_json())
+    with cluster.worker():
+        eventually(
+            "it looks for Cassandra",
+            lambda: any("waits for Cassandra" in entry["message"] for entry in said(cluster)),
+            seconds=60,
+        )
+        commands = [words for words in command_lines().values() if "fencepost.worker.data_service" in words]
+    assert [words[1:5] for words in commands if str(cluster.scratch / "state") in words] == [
+        ["-Im", "fencepost.worker.data_service", str(cluster.root / "spark" / DATA_SERVICE_FILE),
+         str(cluster.scratch / "state")]
+    ]  # fmt: skip
+    assert SECRET not in cluster.log.read_text()
 
 
 @pytest.mark.parametrize(("conf", "own"), [({}, True), ({"spark.shuffle.service.enabled": "true"}, False)])
