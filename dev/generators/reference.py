@@ -100,6 +100,8 @@ def _spark_settings() -> Iterator[str]:
     yield "## Spark settings\n"
     reserved = sorted({*spark_conf.RESERVED_KEYS, *(f"{prefix}*" for prefix in spark_conf.RESERVED_PREFIXES)})
     yield f"Set by Fencepost, and refused in `cluster.sparkConf`: {', '.join(f'`{key}`' for key in reserved)}."
+    of_state = ", ".join(f"`{prefix}*`" for prefix in spark_conf.RESERVED_WITH_STATE)
+    yield f"\nRefused with `job.mode: Stateful` as well: {of_state}."
 
 
 def _section(name: str, schema: dict[str, Any]) -> Iterator[str]:

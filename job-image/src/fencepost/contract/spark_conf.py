@@ -31,9 +31,10 @@ RESERVED_PREFIXES: Final = (
     "spark.network.crypto.",
     "spark.submit.",
 )
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESERVED_WITH_STATE: Final = (
     "spark.hadoop.dfs.",
-    "spark.sql.shuffle.partitions",
+    _SHUFFLE,
     "spark.sql.streaming.checkpoint",
     "spark.sql.streaming.minBatchesToRetain",
     "spark.sql.streaming.offsetLog.",
@@ -97,7 +98,8 @@ def problems(conf: Mapping[str, str], *, has_state: bool = False) -> Iterator[Pr
         if is_reserved(key):
             yield Problem(key, "is set by Fencepost itself", "remove it")
         elif has_state and key.startswith(RESERVED_WITH_STATE):
-            yield Problem(key, "is set by Fencepost itself in a stateful pipeline", "remove it")
+            remedy = "remove it; spec.state.partitions is the number" if key.startswith(_SHUFFLE) else "remove it"
+            yield Problem(key, "is set by Fencepost itself in a stateful pipeline", remedy)
         elif key in FROM_THE_SPEC:
             yield Problem(key, "follows from the spec", FROM_THE_SPEC[key])
     yield from unsupported(conf)

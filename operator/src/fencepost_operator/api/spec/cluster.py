@@ -100,7 +100,7 @@ class ClusterSpec(Model):
         _RESERVED,
     ] = field(default_factory=dict)
     """Spark settings, such as spark.sql.shuffle.partitions. Values are strings. Settings that the fence, the ports or
-    the authentication depend on are reserved and are refused."""
+    the authentication depend on are reserved and are refused, and with job.mode Stateful those of the stored state."""
     node_selector: Annotated[
         Mapping[
             Annotated[

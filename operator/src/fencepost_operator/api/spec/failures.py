@@ -83,7 +83,8 @@ class UpgradeSpec(Model):
     rollback: Rollback = Rollback.DISABLED
     """enabled: a new spec that causes a failure is replaced by the last stable one, which continues with the newest
     offsets; the object keeps its spec, and the pipeline is Stalled with reason RolledBack until the spec changes. An
-    outage, a lost node, a quota or lost records never roll back. disabled: a new spec that fails is Stalled."""
+    outage, a lost node, a quota or lost records never roll back. disabled: a new spec that fails is Stalled. With
+    job.mode Stateful only disabled is accepted."""
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """Failures of the new spec's own runs in a row without progress after which it is rolled back. A bad spec and a
     poison record are rolled back at once, and a spent restart.maxAttempts in any case."""
@@ -101,7 +102,8 @@ class OnPoisonSpec(Model):
 
     action: PoisonAction = PoisonAction.STOP
     """stop: the pipeline is Stalled and names the record. deadLetter: the record goes to the table dead_letters in the
-    fence's keyspace, and the pipeline continues after it."""
+    fence's keyspace, and the pipeline continues after it. With job.mode Stateful only stop is accepted, and the run
+    does not look for the record."""
     failures: Annotated[int, Field(ge=1, le=100), Effect.NEXT_RUN] = 3
     """Failures in a row of the same batch; after these a run looks for the record. With restart.maxAttempts, its last
     attempt does so at the latest."""
