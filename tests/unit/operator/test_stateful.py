@@ -79,6 +79,11 @@ def values_of(spec: Spec) -> dict[str, Any]:
             "remove it",
         ),
         (
+            {"job": JOB, "cluster": {"sparkConf": {"spark.sql.shuffle.partitions": "8"}}},
+            "spec.cluster.sparkConf.spark.sql.shuffle.partitions",
+            "spec.state.partitions is the number",
+        ),
+        (
             {"job": JOB, "state": {"partitions": 0}},
             "spec.state.partitions",
             "kubectl explain spl.spec.state.partitions",
