@@ -1,6 +1,6 @@
 """A stateful query on a checkpoint: python -m fakes.stateful_query LOCATION HEADER
 
-It counts ROWS numbers per batch by their remainder, in RocksDB with changelogs.
+It counts ROWS numbers per batch by their remainder, with the settings of a run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from fencepost.contract import StateConfig
+from fencepost.spark.session import state_settings
 from fencepost.state.webhdfs.client_settings import client_settings
 
 if TYPE_CHECKING:
@@ -18,12 +20,8 @@ if TYPE_CHECKING:
 
 ROWS: Final = 1000
 KEYS: Final = 500
-STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS: Final[Mapping[str, str]] = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.stateStore.providerClass": STORE,
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    **state_settings(StateConfig(partitions=2, max_bytes=1 << 30, data_port=0)),
     "spark.sql.streaming.stateStore.maintenanceInterval": "3s",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
 }

@@ -72,7 +72,7 @@ def settings(
     Raises BadSpec for settings that a run cannot honour.
     """
     _refuse_unsupported(config.spark_conf)
-    of_state = {} if config.state is None else {**_state_settings(config.state), **(checkpoint or {})}
+    of_state = {} if config.state is None else {**state_settings(config.state), **(checkpoint or {})}
     _refuse_owned(config.spark_conf, of_state)
     authors = {key: value for key, value in config.spark_conf.items() if not spark_conf.is_reserved(key)}
     own = {
@@ -102,15 +102,17 @@ def _refuse_unsupported(conf: Mapping[str, str]) -> None:
         )
 
 
-def _state_settings(state: StateConfig) -> dict[str, str]:
-    """Return what the protocol of a checkpoint depends on, and what its files are written in."""
+def state_settings(state: StateConfig) -> dict[str, str]:
+    """Return what the protocol of a checkpoint depends on.
+
+    Not the encoding avro, which lets schemas evolve: Spark has it for transformWithState alone, and refuses aggregates.
+    """
     store = "spark.sql.streaming.stateStore"
     return {
         "spark.sql.shuffle.partitions": str(state.partitions),
         "spark.sql.streaming.offsetLog.formatVersion": "1",
         # Each load of a store gets an id, which is in the names of its files and in the commit log.
         f"{store}.checkpointFormatVersion": "2",
-        f"{store}.encodingFormat": "avro",
         f"{store}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{store}.rocksdb.changelogCheckpointing.enabled": "true",
     }
