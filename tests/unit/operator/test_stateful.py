@@ -15,7 +15,9 @@ from fencepost.contract import (
     DataServiceConfig,
     DriverConfig,
     StateConfig,
+    Variable,
 )
+from fencepost.spark import session
 from fencepost_operator.api import ObjectKey, Pipeline, Reason, ReconcileConfig, Spec, parse, read_pipeline
 from fencepost_operator.decision.rewind.machine import STATEFUL
 from fencepost_operator.desired.cluster_values import cluster_values
@@ -110,6 +112,13 @@ def test_a_run_is_given_the_settings_of_its_state() -> None:
     )
     assert config.spark_conf["spark.sql.streaming.stateStore.maintenanceInterval"] == "120s"
     assert config_of(stateful()).state == StateConfig(partitions=4, max_bytes=20 * GIB, data_port=DATA_SERVICE_PORT)
+
+
+def test_the_driver_takes_what_the_operator_sets_for_the_state() -> None:
+    conf = session.settings(config_of(stateful()), {Variable.SPARK_AUTH_SECRET: "hush", Variable.POD_IP: "10.0.0.7"})
+    store = "spark.sql.streaming.stateStore"
+    assert (conf["spark.sql.shuffle.partitions"], conf[f"{store}.maintenanceInterval"]) == ("4", "60s")
+    assert (conf[f"{store}.rocksdb.boundedMemoryUsage"], conf[f"{store}.rocksdb.maxMemoryUsageMB"]) == ("true", "256")
 
 
 @pytest.mark.parametrize(("memory", "heap", "of_state"), [("1Gi", 450, 62), ("2Gi", 972, 256), ("8Gi", 3891, 1024)])
