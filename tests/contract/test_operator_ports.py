@@ -147,7 +147,7 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
 
 async def refused(stage: Stage, generation: int) -> None:
     """Try to install a generation whose StatefulSets the API server refuses."""
-    taints = [{"key": "dedicated", "operator": "Sometimes"}]
+    taints = [{"key": "dedicated", "operator": "Exists", "value": "batch"}]
     with pytest.raises(Rejected, match="operator"):
         await stage.ports.releases.install(
             stage.key, {**await values(stage, generation=generation), "tolerations": taints}
