@@ -319,21 +319,6 @@ def test_reading_continues_after_the_records_that_came(read: Any) -> None:
     assert (assigned.offset, assigned.leader_epoch) == (7, None)
 
 
-def test_a_consumer_that_was_given_nothing_is_not_kept(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: it asked a frozen leader for another batch, and was refused the offsets of the next leader once it thawed.
-
-    Each batch took ten seconds until then, and the refusal ended the run as a loss that the log does not confirm.
-    """
-    kept, of_others = (reader._Client(Consumer([]), deque()) for _ in range(2))  # type: ignore[arg-type]
-    clients = {(tuple(PROPERTIES.items()), 65536): kept, ((("bootstrap.servers", "other:9092"),), None): of_others}
-    monkeypatch.setattr(reader, "_clients", clients)
-    read([Range("t", 0, 0, 2)], {1.0: records(0, [0, 1])})
-    assert list(clients.values()) == [kept, of_others]
-    read([Range("t", 0, 2, 4)], {20.0: records(0, [2, 3])})
-    assert list(clients.values()) == [of_others]
-    assert (kept.consumer.is_closed, of_others.consumer.is_closed) == (True, False)  # type: ignore[attr-defined]
-
-
 def test_where_the_next_record_is_is_reported(read: Any) -> None:
     reached: dict[str, int] = {}
     ranges = [Range("t", 0, 0, 3), Range("t", 1, 0, 3), Range("t", 2, 0, 3)]

@@ -122,16 +122,12 @@ def read(
         return
     ids = {part.topic: part.topic_id for part in todo if part.topic_id is not None}
     confirm = partial(topics.confirm, ids, patience=patience)
-    reading = _Reading(client, todo, properties, patience, reached, seen, confirm)
     try:
-        for batch in reading.batches():
+        for batch in _Reading(client, todo, properties, patience, reached, seen, confirm).batches():
             _record_bytes[key] = batch.nbytes / batch.num_rows
             yield batch
     except DriverError as error:
         raise as_worker_error(error) from error
-    finally:
-        if reading.has_followed:
-            _disconnect(properties)
 
 
 def check(
@@ -196,16 +192,6 @@ def _client(properties: Mapping[str, str], fetch_bytes: int | None) -> _Client:
         complaints: deque[KafkaError] = deque(maxlen=20)
         _clients[key] = _Client(_consumer(properties, fetch_bytes, complaints), complaints)
     return _clients[key]
-
-
-def _disconnect(properties: Mapping[str, str]) -> None:
-    """Let the next task connect again, with any fetch size.
-
-    A consumer that was given nothing may wait for a leader that is frozen, and once this one answers believe it.
-    """
-    of_these = tuple(sorted(properties.items()))
-    for key in [key for key in _clients if key[0] == of_these]:
-        _clients.pop(key).consumer.close()
 
 
 def _topics(properties: Mapping[str, str]) -> TopicIds:
@@ -287,11 +273,6 @@ class _Reading:
         self._truncated: dict[tuple[str, int], tuple[int, int]] = {}
         self._is_behind = False
         """Whether a broker answered that does not know the leader epoch under which the start was reached."""
-
-    @property
-    def has_followed(self) -> bool:
-        """Whether another consumer was needed than the one that tasks share."""
-        return self._fetched is not None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._complaints.clear()  # of an earlier task, or of the time between two: they do not explain what comes now
