@@ -149,15 +149,6 @@ def test_the_data_service_of_a_worker_is_configured_without_a_secret() -> None:
     assert values["worker"]["scratchSize"] == "17Gi"
 
 
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [("LOCAL_ONE", "LOCAL_QUORUM"), ("ONE", "LOCAL_QUORUM"), ("EACH_QUORUM", "QUORUM"), ("QUORUM", "QUORUM")],
-)
-def test_a_file_of_the_state_is_read_from_a_replica_that_has_it(given: str, used: str) -> None:
-    spec = stateful(checkpoint={"cassandra": {**CASSANDRA, "consistency": given}})
-    assert DataServiceConfig.from_json(values_of(spec)["files"][DATA_SERVICE_FILE]).consistency == used
-
-
 def test_nothing_of_a_stateless_pipeline_changes() -> None:
     """The golden files of `test_builders` and of the chart have the rest."""
     written, absent = spec_of(job={**JOB, "mode": "Stateless"}), spec_of(job={**JOB, "mode": None})

@@ -10,7 +10,6 @@ from __future__ import annotations
 from fencepost.contract.config import (
     CONTRACT_VERSION,
     LONGEST_REQUEST,
-    MAJORITY,
     TASK_ATTEMPTS,
     TASK_ATTEMPTS_SETTING,
     ContractError,
@@ -82,7 +81,6 @@ __all__ = [
     "LONGEST_CHOICE",
     "LONGEST_REQUEST",
     "LOSSES",
-    "MAJORITY",
     "METRICS_PORT",
     "NAME_SERVICE_PORT",
     "REPLACED",

@@ -70,11 +70,6 @@ class KafkaSource(KafkaEndpoint):
     """Consumer group that shows the committed offsets to Kafka's tools; '' for none."""
 
 
-MAJORITY: Final = {"ONE": "LOCAL_QUORUM", "LOCAL_ONE": "LOCAL_QUORUM", "EACH_QUORUM": "QUORUM"}
-"""The consistency of the state's files where that of the sinks is another: what one replica has, a read of another may
-miss, and Cassandra has no reads of a quorum in each datacenter."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConfig:
     """The state of a stateful pipeline."""
@@ -98,7 +93,7 @@ class DataServiceConfig:
     cassandra: CassandraEndpoint
     keyspace: str
     consistency: str
-    """Of reads and writes of the state's files."""
+    """As of the sinks' writes; the state's files have at least that of a majority."""
     port: int
     cache_bytes: int
     """Bytes of stored files that it keeps on the scratch volume."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from cassandra.cluster import Session
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.fence.cassandra import schema
@@ -23,6 +24,21 @@ DELETIONS: Final = 32
 AHEAD: Final = 24 * 3600 * 1_000_000
 """µs by which a deletion is ahead of the wall time: ids are never used again, and a write may arrive late."""
 MOST_RANGES: Final = 1_000_000
+MAJORITY: Final = {
+    ConsistencyLevel.ONE: ConsistencyLevel.LOCAL_QUORUM,
+    ConsistencyLevel.LOCAL_ONE: ConsistencyLevel.LOCAL_QUORUM,
+    ConsistencyLevel.EACH_QUORUM: ConsistencyLevel.QUORUM,
+}
+"""The consistency of the state where a session has another one: what one replica has, a read of another may miss, and
+Cassandra has no reads of a quorum in each datacenter."""
+
+
+def prepared(session: Session, text: str) -> Any:  # noqa: ANN401 - the library is untyped
+    """Return a statement of which a read sees each write before it."""
+    statement = session.prepare(text)
+    level = session.get_execution_profile(EXEC_PROFILE_DEFAULT).consistency_level
+    statement.consistency_level = MAJORITY.get(level, level)
+    return statement
 
 
 @dataclass(slots=True)
@@ -36,7 +52,7 @@ class _Statements:
         """Execute a statement with each of these values, and return the answers in their order."""
         with translated(doing):
             if statement not in self.prepared:
-                self.prepared[statement] = self.session.prepare(statement)
+                self.prepared[statement] = prepared(self.session, statement)
             answers = execute_concurrent_with_args(
                 self.session, self.prepared[statement], list(values), concurrency=at_once, raise_on_first_error=True
             )
@@ -55,7 +71,7 @@ class CassandraChunks:
         self._now = now
 
     def write(self, file: UUID, parts: Mapping[int, bytes]) -> None:
-        """Store parts at the session's consistency."""
+        """Store parts."""
         self._statements.run(
             "storing chunks",
             f"INSERT INTO {self._table} (pipeline, file, part, content) VALUES (?, ?, ?, ?)",

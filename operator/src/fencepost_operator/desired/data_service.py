@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fencepost.contract import DATA_SERVICE_FILE, DATA_SERVICE_PORT, MAJORITY, DataServiceConfig
+from fencepost.contract import DATA_SERVICE_FILE, DATA_SERVICE_PORT, DataServiceConfig
 from fencepost_operator.api import ObjectKey, Spec
 from fencepost_operator.api.quantities import bytes_text, parse_bytes
 from fencepost_operator.desired import names
@@ -22,7 +22,7 @@ def data_service_files(spec: Spec, key: ObjectKey, scope: str) -> dict[str, str]
         pipeline=names.fence_key(scope, key),
         cassandra=checkpoint.endpoint,
         keyspace=checkpoint.keyspace,
-        consistency=MAJORITY.get(checkpoint.consistency, checkpoint.consistency),
+        consistency=checkpoint.consistency,
         port=DATA_SERVICE_PORT,
         cache_bytes=spec.stateful.max_bytes,
     )
