@@ -136,6 +136,7 @@ class FakeFences:
         offsets: Mapping[str, int],
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
+        keeps_output: bool,
     ) -> None:
         row = await self.read(connection, pipeline)
         if row is None or (row.epoch, row.version, row.driver) != (epoch, version, None):
@@ -143,7 +144,13 @@ class FakeFences:
         fence = self.world.fence(pipeline)
         await self._write(
             "rewind",
-            lambda: fence.rewind(row, offsets=offsets, leader_epochs=leader_epochs, growth_barrier=growth_barrier),
+            lambda: fence.rewind(
+                row,
+                offsets=offsets,
+                leader_epochs=leader_epochs,
+                growth_barrier=growth_barrier,
+                keeps_output=keeps_output,
+            ),
         )
 
     async def first_commit(

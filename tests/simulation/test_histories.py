@@ -235,6 +235,18 @@ def test_a_rewind_may_be_deleted_before_its_writer_has_the_answer() -> None:
     assert play(History(52236, history.Setup(), (frozen, events.Rewind(40.5), events.DeleteRewinds(42.0)))) is None
 
 
+def test_a_rewind_leaves_a_batch_open_for_a_pipeline_that_takes_the_row_over() -> None:
+    """Injected: the object is removed without its finalizer, and its status with it (seed 1027108)."""
+    happens = (
+        events.Rewind(7.0),
+        events.Suspend(14.0),
+        events.RemoveFinalizer(26.0),
+        events.Create(27.0),
+        events.BreakImage(28.0, lasts=1.0, upgrades=True),
+    )
+    assert play(History(1027108, history.Setup(), happens)) is None
+
+
 def test_another_chart_is_one_planned_restart_on_a_new_cluster() -> None:
     with without_event_loop():
         playing = Play(History(0, history.Setup(operators=2), (events.NewChart(40.0),)))

@@ -147,7 +147,8 @@ class StartPurge:
 class RewindFence:
     """Set an unclaimed row's offsets back, on condition of epoch and version. Dangerous: batches are repeated.
 
-    Maps are of 'topic/partition'; `leader_epochs` are of the partitions that move.
+    Maps are of 'topic/partition'; `leader_epochs` are of the partitions that move.  `keeps_output`: a batch stays begun
+    in the partitions that do not move.
     """
 
     epoch: int
@@ -155,6 +156,7 @@ class RewindFence:
     offsets: Mapping[str, int]
     leader_epochs: Mapping[str, int]
     growth_barrier: Mapping[str, int]
+    keeps_output: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -341,6 +341,7 @@ class FenceStore(Protocol):
         offsets: Mapping[str, int],
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
+        keeps_output: bool,
     ) -> None:
         """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
         ...

@@ -55,6 +55,22 @@ def test_a_partition_that_is_not_named_leaves_the_row_with_its_leader_epoch() ->
     assert (after.leader_epochs, after.epoch_starts) == ({"flights/0": 2}, {})
 
 
+@pytest.mark.parametrize(("keeps_output", "begun"), [(True, {"flights/1": 5, "flights/2": 7}), (False, {})])
+def test_a_batch_stays_begun_where_the_offset_stays(keeps_output: bool, begun: dict[str, int]) -> None:
+    """Half of it may be written, and the operator may lose the status of the pipeline (seed 1027108)."""
+    table = MemoryFenceTable()
+    row = replace(
+        stopped(table),
+        offsets={"flights/0": 10, "flights/1": 3, "flights/2": 3},
+        planned={"flights/0": 20, "flights/1": 5, "flights/2": 3},
+        begun={"flights/0": 30, "flights/2": 7},
+    )
+    table.rows[row.pipeline] = row
+    offsets = {**row.offsets, **BACK}
+    after = fence(table).rewind(row, offsets=offsets, leader_epochs={}, growth_barrier={}, keeps_output=keeps_output)
+    assert (after.offsets, after.planned, after.begun) == (offsets, offsets, begun)
+
+
 def test_a_row_that_a_driver_holds_is_refused() -> None:
     table = MemoryFenceTable()
     with pytest.raises(ValueError, match="take it over first"):

@@ -227,7 +227,9 @@ KEEPS: Final = ("Stop", "BackUp", "Resolve", "Purge", "SetOffsets")
 def test_what_the_offsets_are_set_to() -> None:
     kept = replace(KEPT, offsets=BACK, leader_epochs={"orders/0": 4, "old/0": 2})
     decision, update = decide("the target is recorded")
-    assert decision.action == RewindFence(epoch=3, version=10, offsets=BACK, leader_epochs={}, growth_barrier={})
+    assert decision.action == RewindFence(
+        epoch=3, version=10, offsets=BACK, leader_epochs={}, growth_barrier={}, keeps_output=True
+    )
     scene = seen(
         FENCED, (begun(asked({"snapshot": "s"}), backup="b"),), RewindFacts(snapshot=Known(kept), backup=Known(kept))
     )
@@ -263,7 +265,7 @@ def test_a_batch_that_was_begun_stays_open_unless_its_output_was_deleted(
     rewind = replace(rewind, status=replace(rewind.status, target=target))
     decision = seen(FENCED.seen(fence=row).said(begun=begins), (rewind,), facts).decide()
     assert isinstance(decision.action, RewindFence)
-    assert decision.status.begun == left
+    assert (decision.status.begun, decision.action.keeps_output) == (left, bool(left))
 
 
 def test_a_suspended_pipeline_is_not_waited_for() -> None:

@@ -226,10 +226,12 @@ class Fence:
         offsets: Mapping[str, int],
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
+        keeps_output: bool = True,
         checkpoint: bytes | None = None,
     ) -> FenceRow:
         """Set the offsets back in a row that is not claimed; nothing is planned then. Return the new row.
 
+        A batch that was begun stays in `begun` for the partitions that do not move, unless `keeps_output` is false.
         A partition that is not in `offsets` leaves the row.  `leader_epochs` are of partitions that move, see `commit`.
         `checkpoint` is the state at `offsets`; without it a stateful pipeline starts with empty state.
         The clock advances by at least 2, so that what is written from here on wins over rows, and over deletions of
@@ -244,7 +246,7 @@ class Fence:
             clock=self._clock.lenient_stamp(before.clock + 2),
             offsets=dict(offsets),
             planned=dict(offsets),
-            begun={},
+            begun=before.left_open(offsets) if keeps_output else {},
             accepted_until={},
             leader_epochs=_paired(before.leader_epochs, before, offsets, leader_epochs),
             epoch_starts=_paired(before.epoch_starts, before, offsets, {}),

@@ -75,6 +75,10 @@ class FenceRow:
         ends = {key: max(self.planned.get(key, 0), self.begun.get(key, 0)) for key in {*self.planned, *self.begun}}
         return {key: end for key, end in sorted(ends.items()) if end > self.offsets.get(key, 0)}
 
+    def left_open(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Return `written_until` of the partitions that `offsets` leave where they are."""
+        return {key: end for key, end in self.written_until.items() if offsets.get(key) == self.offsets.get(key)}
+
     def begun_after(self, offsets: Mapping[str, int], planned: Mapping[str, int]) -> dict[str, int]:
         """Return `begun` of the change after this row: a plan that is cut stays in it until its end is committed."""
         cut = {key: end for key, end in self.planned.items() if planned.get(key, 0) < end}

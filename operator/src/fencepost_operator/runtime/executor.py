@@ -92,6 +92,7 @@ class Executor:
             offsets=action.offsets,
             leader_epochs=action.leader_epochs,
             growth_barrier=action.growth_barrier,
+            keeps_output=action.keeps_output,
         )
 
     async def _keep_snapshots(self, pipeline: Pipeline, action: TakeSnapshot | DropSnapshots) -> None:

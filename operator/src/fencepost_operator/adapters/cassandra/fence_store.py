@@ -156,6 +156,7 @@ class CassandraFenceStore:
         offsets: Mapping[str, int],
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
+        keeps_output: bool,
     ) -> None:
         """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
 
@@ -164,7 +165,13 @@ class CassandraFenceStore:
             row = _expected(holder.read(), pipeline, epoch, version)
             if row.driver is not None:
                 raise Conflict(f"the fence row of {pipeline} was claimed by driver {row.driver}")
-            holder.rewind(row, offsets=offsets, leader_epochs=leader_epochs, growth_barrier=growth_barrier)
+            holder.rewind(
+                row,
+                offsets=offsets,
+                leader_epochs=leader_epochs,
+                growth_barrier=growth_barrier,
+                keeps_output=keeps_output,
+            )
 
         await self._with_table(connection, set_back)
 

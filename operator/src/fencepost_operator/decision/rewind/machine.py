@@ -237,6 +237,7 @@ def set_offsets(context: RewindContext) -> Progress | None:
         offsets=target.offsets,
         leader_epochs=target.leader_epochs,
         growth_barrier=target.growth_barrier,
+        keeps_output=not context.spec.delete_output,
     )
     message = f"Setting the offsets {context.status.records_to_repeat} records back"
     status = _reached(context, RewindStep.SET_OFFSETS, message)
