@@ -42,7 +42,7 @@ from fencepost.driver.reporting import logs, verdict
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
-from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
+from fencepost.errors import BadSpec, BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
@@ -203,6 +203,10 @@ class Driver:
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         config = self._config
+        if config.state is not None:
+            raise BadSpec(
+                "job.mode is Stateful, which this version does not run yet", remedy="Set job.mode to Stateless."
+            )
         engine = SparkEngine(
             spark=spark,
             config=config,
