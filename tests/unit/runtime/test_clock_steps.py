@@ -115,3 +115,13 @@ def test_a_deletion_has_lasted_since_this_process_saw_it() -> None:
     assert seen(at(7240), 140.0) == (at(7200), at(7200))
     alone = steps.measured(PIPELINE, PIPELINE, WELL.observation, 150.0)
     assert (alone.deletion_measured_since, alone.runs) == (None, WELL.observation.runs)
+
+
+def test_any_number_of_pods_leaves_what_else_was_seen() -> None:
+    deleted, steps = replace(PIPELINE, deleting_since=NOW), ClockSteps()
+    pods = (replace(POD, uid=f"uid-{number}", deleting_since=NOW) for number in range(200))
+    runs = Known(tuple(replace(JOB, deleting=True, pod=pod) for pod in pods))
+    for seconds in (0, 30, 60):
+        observation: Observation = replace(WELL.observation, now=at(seconds), runs=runs)
+        found = steps.measured(deleted, deleted, observation, 100.0 + seconds)
+        assert found.deletion_measured_since == NOW

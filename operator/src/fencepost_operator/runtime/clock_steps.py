@@ -17,7 +17,7 @@ TOLERANCE: Final = 2.0
 """Seconds by which the two may differ between two passes: far more than a slew, far less than any timeout of a run."""
 
 _REMEMBERED: Final = 50
-"""What is seen of one pipeline; of its pods, those that were looked at last."""
+"""Pods of one pipeline: those that were looked at last. Whoever adds pods pushes out nothing else that is seen."""
 
 
 class _Seen(Enum):
@@ -83,8 +83,9 @@ class ClockSteps:
             before = known.pop(what, None)
             at = before[1] if before is not None and before[0] == state else monotonic
             known[what] = (state, at)
-            while len(known) > _REMEMBERED:
-                del known[next(iter(known))]
+            pods = [seen for seen in known if not isinstance(seen, _Seen)]
+            for forgotten in pods[:-_REMEMBERED]:
+                del known[forgotten]
             return observation.now - timedelta(seconds=monotonic - at)
 
         if not is_own:
