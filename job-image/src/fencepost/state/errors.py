@@ -7,6 +7,7 @@ CheckpointError
 ├── UploadUnknown    the file is not being uploaded: it was completed, abandoned, or never created
 ├── CheckpointFull   a bound is exceeded: files of a checkpoint, or bytes of a log file
 ├── CheckpointDamaged  a chunk that the fence row reaches is missing or of the wrong length, or a value is unreadable
+├── NameServiceUnavailable  the driver did not answer a data service: it is busy, or has ended
 └── EpochOver        the epoch has ended for this process, and nothing may be changed any more
 """
 
@@ -39,6 +40,10 @@ class CheckpointFull(CheckpointError):
 
 class CheckpointDamaged(CheckpointError):
     """What the fence row reaches is not in the database as it was written."""
+
+
+class NameServiceUnavailable(CheckpointError):
+    """The driver did not answer a data service: it is busy, or has ended."""
 
 
 class EpochOver(CheckpointError):

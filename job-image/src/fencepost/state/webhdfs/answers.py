@@ -13,6 +13,7 @@ from fencepost.state.errors import (
     CheckpointDamaged,
     CheckpointFull,
     EpochOver,
+    NameServiceUnavailable,
     PathInvalid,
     PathMissing,
     PathTaken,
@@ -39,6 +40,7 @@ _FAILURES: Final[Mapping[type[Exception], tuple[HTTPStatus, str]]] = {
     Unsupported: (HTTPStatus.BAD_REQUEST, "java.lang.UnsupportedOperationException"),
     CheckpointFull: (HTTPStatus.INSUFFICIENT_STORAGE, "java.io.IOException"),
     CheckpointDamaged: (HTTPStatus.INTERNAL_SERVER_ERROR, "java.io.IOException"),
+    NameServiceUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "java.io.IOException"),
     FenceError: (HTTPStatus.SERVICE_UNAVAILABLE, "java.io.IOException"),
 }
 """The status and the Java class of each error. Spark takes FileAlreadyExistsException for another writer."""

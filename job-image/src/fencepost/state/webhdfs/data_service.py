@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from fencepost.fence.errors import FenceUnavailable
 from fencepost.state.chunks import CHUNK, ChunkStore, read_file, write_file
+from fencepost.state.errors import NameServiceUnavailable
 from fencepost.state.webhdfs import answers
 from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, UploadTicket
 from fencepost.state.webhdfs.file_cache import Copy, FileCache
@@ -60,7 +60,7 @@ class DataService:
                 answer = connection.getresponse()
                 content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise FenceUnavailable(f"the name service does not answer: {error}") from error
+            raise NameServiceUnavailable(f"the name service does not answer: {error}") from error
         return Answer.of(HTTPStatus.CREATED if answer.status == HTTPStatus.OK else answer.status, content)
 
     def _read_file(self, ticket: ReadTicket, request: Request) -> Answer:
