@@ -39,8 +39,6 @@ from fencepost.fence import Fence, FenceRow
 
 log = logging.getLogger(__name__)
 
-POLL: Final = 1.0
-"""Longest time in seconds between two looks at an idle log."""
 KEEP_WARM: Final = 30.0
 """Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
 LOOK_AHEAD: Final = 0.25
@@ -401,7 +399,7 @@ class Loop:
         if now - self._exercised >= KEEP_WARM:
             self._engine.keep_warm()
             self._exercised = self._now()
-        self._wait(min(max(self._config.batch_interval, 0.05), POLL))
+        self._wait(self._planning.idle_interval)
 
     def _pause(self, watch: Stopwatch) -> None:
         """Let the interval between two batches' starts pass."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig
@@ -16,6 +17,9 @@ from fencepost.fence import FenceRow
 
 log = logging.getLogger(__name__)
 
+POLL: Final = 1.0
+"""Longest time in seconds between two looks at an idle log."""
+
 
 class Planning:
     """The plans of one run. `unavailable` names the partitions that batches leave out."""
@@ -23,6 +27,8 @@ class Planning:
     def __init__(self, config: DriverConfig, polling: LogPolling, limit: Limit) -> None:
         self._topics = config.source.topics
         self._bound = config.finish_until
+        self.idle_interval = min(max(config.batch_interval, 0.05), POLL)
+        """Seconds between two looks at a log that has nothing to read."""
         self._polling = polling
         self._limit = limit
         self.unavailable: tuple[str, ...] = ()

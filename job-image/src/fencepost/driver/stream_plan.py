@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig
@@ -24,9 +23,6 @@ from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.errors import BatchFailed
 from fencepost.fence import FenceRow, Starting
 from fencepost.state.fence_committer import PlannedBatch
-
-POLL: Final = 1.0
-"""Longest time in seconds between two looks at an idle log."""
 
 
 def starting(row: FenceRow, found: Starting, topics: Iterable[str]) -> Starting:
@@ -96,7 +92,7 @@ class StreamPlan:
         self._planning.note(found)
         if found.batch.is_empty:
             self.looks_in_vain += 1
-            self._wait(min(max(self._config.batch_interval, 0.05), POLL))
+            self._wait(self._planning.idle_interval)
             return start
         self._found = found
         return _planned(found)
