@@ -251,7 +251,7 @@ async def _keep(leadership: Leadership) -> None:
         await leadership.keep()
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001 - after any error, the lease is no longer renewed
+    except BaseException as error:  # noqa: BLE001 - after any error, nothing renews the lease
         _give_up(error)
 
 

@@ -163,6 +163,10 @@ class Driver:
 
     def _work(self) -> None:
         config = self._config
+        if config.state is not None:
+            raise BadSpec(
+                "job.mode is Stateful, which this version does not run yet", remedy="Set job.mode to Stateless."
+            )
         conf = session.settings(config, self._environment.variables)
         session.forget_secret()
         jvm = self._jvm = gateway.Gateway.start(
@@ -203,10 +207,6 @@ class Driver:
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         config = self._config
-        if config.state is not None:
-            raise BadSpec(
-                "job.mode is Stateful, which this version does not run yet", remedy="Set job.mode to Stateless."
-            )
         engine = SparkEngine(
             spark=spark,
             config=config,
