@@ -30,6 +30,5 @@ def full(status: Status, *, now: datetime) -> Status:
     return replace(
         status,
         committed=CommittedStatus(version=9, at=now, since=now, observable_since=now, offsets=offsets(), done=7),
-        begun=offsets(99),
         finishing=FinishingStatus(code="c" * 300, revision="r" * 250, since=now, until=offsets(99)),
     )

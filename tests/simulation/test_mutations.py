@@ -25,7 +25,7 @@ from fencepost_operator.decision import decide, outcome, status
 from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.reporting import conditions, incident_record, incidents, page_outbox
-from fencepost_operator.decision.rewind import machine, target
+from fencepost_operator.decision.rewind import target
 from fencepost_operator.decision.rules import health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
 from fencepost_operator.observation import Known, Liveness, Observation, RunList, Unknown
@@ -386,10 +386,7 @@ def test_a_rewind_of_one_partition_leaves_the_open_batch_of_another_to_its_code(
     history = History(134, Setup(), (events.Rewind(13.0), events.ChangeImage(22.0)))
     assert play(history) is None
 
-    def closed(context: RunContext, _offsets: Any) -> Any:
-        return replace(context.status, begun={}, finishing=None)
-
-    monkeypatch.setattr(machine, "left_open", closed)
+    monkeypatch.setattr(FenceRow, "left_open", lambda _row, _offsets: {})
     failure = play(history)
     assert failure is not None
     assert "rows of two codes without a record" in failure.why

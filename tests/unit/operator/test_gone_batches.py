@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange, commit_ms
 from fencepost.fence import FenceRow
-from fencepost_operator.api import RunStatus
+from fencepost_operator.api import FinishingStatus, RunStatus
 from fencepost_operator.decision.status import update_status
 from unit.operator.scenes import LONG_AGO, NOW, POLICY, ROW, RUN, WELL
 
@@ -31,10 +31,12 @@ def accepted(reason: Reason, *, new_id: str = "new") -> ReportedLoss:
     return ReportedLoss(loss=loss, epoch=1, at=LONG_AGO, acceptance=Acceptance(by="kim", choice="earliest", at=NOW))
 
 
-def begun(report: ReportedLoss, row: FenceRow, run: RunStatus = NEVER_CLAIMED) -> dict[str, int]:
+def finishing(report: ReportedLoss, row: FenceRow, run: RunStatus = NEVER_CLAIMED) -> dict[str, int]:
     """Return what is left of the batch in the status."""
-    scene = WELL.said(run=run, begun=BEGUN).seen(runs=(), fence=row, loss=report)
-    return dict(update_status(scene.pipeline, scene.observation, POLICY).begun)
+    batch = FinishingStatus(code="orders-1", revision="orders-1", since=LONG_AGO, until=BEGUN)
+    scene = WELL.said(run=run, finishing=batch).seen(runs=(), fence=row, loss=report)
+    left = update_status(scene.pipeline, scene.observation, POLICY).finishing
+    return dict(left.until) if left is not None else {}
 
 
 @pytest.mark.parametrize(
@@ -48,14 +50,14 @@ def begun(report: ReportedLoss, row: FenceRow, run: RunStatus = NEVER_CLAIMED) -
     ],
 )
 def test_what_is_left_of_the_batch(report: ReportedLoss, left: dict[str, int]) -> None:
-    assert begun(report, BEFORE) == left
+    assert finishing(report, BEFORE) == left
 
 
 def test_an_acceptance_that_is_used_up_hides_no_batch_of_the_new_topic() -> None:
     """A run has claimed after it and begun a batch; nothing is committed yet."""
     claimed = replace(BEFORE, topic_ids={"orders": "new"}, offsets={"orders/0": 0}, epoch=RUN.epoch)
     run = replace(NEVER_CLAIMED, claimed_at=NOW - timedelta(minutes=1))
-    assert begun(accepted(Reason.TOPIC_RECREATED), claimed, run) == BEGUN
-    assert begun(accepted(Reason.TOPIC_RECREATED), claimed) == BEGUN
+    assert finishing(accepted(Reason.TOPIC_RECREATED), claimed, run) == BEGUN
+    assert finishing(accepted(Reason.TOPIC_RECREATED), claimed) == BEGUN
     truncated = replace(BEFORE, epoch=RUN.epoch)
-    assert begun(accepted(Reason.LOG_TRUNCATED, new_id="old"), truncated, run) == BEGUN
+    assert finishing(accepted(Reason.LOG_TRUNCATED, new_id="old"), truncated, run) == BEGUN

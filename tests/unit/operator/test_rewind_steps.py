@@ -16,6 +16,7 @@ from fencepost_operator.actions import RewindFence, StartPurge, StopRun, TakeOve
 from fencepost_operator.api import (
     FINALIZER,
     EventType,
+    FinishingStatus,
     ResolvedTarget,
     Rewind,
     RewindStep,
@@ -263,9 +264,11 @@ def test_a_batch_that_was_begun_stays_open_unless_its_output_was_deleted(
     row = replace(TAKEN, offsets=offsets, planned=offsets, begun=begins)
     target = ResolvedTarget(offsets={**BACK, "orders/1": 7})
     rewind = replace(rewind, status=replace(rewind.status, target=target))
-    decision = seen(FENCED.seen(fence=row).said(begun=begins), (rewind,), facts).decide()
+    batch = FinishingStatus(code=row.code or "", revision="orders-1", since=NOW, until=begins)
+    decision = seen(FENCED.seen(fence=row).said(finishing=batch), (rewind,), facts).decide()
     assert isinstance(decision.action, RewindFence)
-    assert (decision.status.begun, decision.action.keeps_output) == (left, bool(left))
+    finishing = decision.status.finishing
+    assert (finishing.until if finishing else {}, decision.action.keeps_output) == (left, bool(left))
 
 
 def test_a_suspended_pipeline_is_not_waited_for() -> None:

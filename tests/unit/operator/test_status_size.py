@@ -26,7 +26,6 @@ def test_a_status_with_five_thousand_partitions_fits_into_etcd() -> None:
     decision = world.with_pipeline(status=status).seen(fence=row_of(ROW), source=source).decide()
     written = write_status(decision.status)
     assert len(written["committed"]["offsets"]) == PARTITIONS
-    assert len(written["begun"]) == PARTITIONS
     assert len(written["openTransactions"]) == OPEN_TRANSACTIONS
     largest = write_status(full(decision.status, now=NOW))
     assert len(largest["finishing"]["until"]) == PARTITIONS

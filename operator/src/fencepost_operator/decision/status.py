@@ -49,9 +49,6 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
-        status = replace(
-            status, begun={key: end for key, end in status.begun.items() if row.offsets.get(key, end) < end}
-        )
     status = replace(
         status,
         cluster=_cluster(status.cluster, pipeline, observation),

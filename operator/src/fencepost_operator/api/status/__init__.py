@@ -5,12 +5,11 @@ The docstring below a field is its description in the CRD, for users; comments a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
 from fencepost_operator.api.checks import keyed_by
-from fencepost_operator.api.fields import Offsets
 from fencepost_operator.api.model import Model
 from fencepost_operator.api.moments import MaybeSince, Times
 from fencepost_operator.api.status.durability import DurabilityStatus
@@ -79,9 +78,6 @@ class Status(Model):
     durability: DurabilityStatus | None = None
     snapshots: SnapshotsStatus | None = None
     finishing: FinishingStatus | None = None
-    # The row keeps no plan through a rewind.
-    begun: Offsets = field(default_factory=dict)
-    """Where batches end that a rewind left open and that may have output, by topic/partition."""
     mixed_output: tuple[MixedOutput, ...] = ()
     """The last five ranges of records of which two codes may have written rows, because the code that began a batch
     could not finish it. A PipelineRewind with deleteOutput purges them."""

@@ -63,7 +63,6 @@ def _left(loss: Loss, key: str, end: int) -> int | None:
 
 
 def _without_gone_batches(status: Status, row: FenceRow, observation: Observation) -> Status:
-    status = replace(status, begun=without_gone(status.begun, status, row, observation))
     batch = status.finishing
     if batch is None:
         return status

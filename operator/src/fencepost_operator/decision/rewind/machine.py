@@ -248,10 +248,10 @@ def set_offsets(context: RewindContext) -> Progress | None:
 def _with_what_stays(context: RewindContext, target: ResolvedTarget) -> Status:
     """Return the pipeline's status with the batch that stays open: its rows are there unless the output was deleted.
 
-    It is recorded before the offsets are set: the row keeps no plan then.
+    It is recorded before the offsets are set.
     """
     if context.spec.delete_output:
-        return replace(context.run.status, begun={}, finishing=None)
+        return replace(context.run.status, finishing=None)
     return left_open(context.run, target.offsets)
 
 

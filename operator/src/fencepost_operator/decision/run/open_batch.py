@@ -54,22 +54,17 @@ def open_until(context: RunContext) -> dict[str, int]:
 
     What a user accepts as lost is no longer a part of it.
     """
-    found = _begun_until(context.status, context.row)
+    found = _begun_until(context.row)
     return loss_status.without_gone(found, context.status, context.row, context.observation)
 
 
-def _begun_until(status: Status, row: FenceRow) -> dict[str, int]:
-    written = row.written_until
-    return {
-        key: end
-        for key, offset in row.offsets.items()
-        if (end := max(written.get(key, offset), status.begun.get(key, offset))) > offset
-    }
+def _begun_until(row: FenceRow) -> dict[str, int]:
+    return {key: end for key, end in row.written_until.items() if end > row.offsets.get(key, end)}
 
 
 def written_until(status: Status, row: FenceRow) -> dict[str, int]:
     """Return up to where there may be rows beyond what is committed, per 'topic/partition'."""
-    return furthest(_begun_until(status, row), _reported(status.finishing, row))
+    return furthest(_begun_until(row), _reported(status.finishing, row))
 
 
 def furthest(*ends: Mapping[str, int]) -> dict[str, int]:
@@ -90,7 +85,7 @@ def left_open(context: RunContext, offsets: Mapping[str, int]) -> Status:
     known, row = _known(context), context.row
     until = {key: end for key, end in _until(context, known).items() if offsets.get(key) == row.offsets.get(key)}
     finishing = replace(known, until=until) if known is not None and until else None
-    return replace(context.status, begun=until, finishing=finishing)
+    return replace(context.status, finishing=finishing)
 
 
 def resolve(context: RunContext) -> RunContext | Outcome:
