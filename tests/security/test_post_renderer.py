@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,6 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from fencepost_operator.adapters.helm import post_renderer
 from fencepost_operator.adapters.helm.command import translated
 from fencepost_operator.adapters.helm.post_renderer import (
     REFUSED,
@@ -184,8 +182,9 @@ def test_helm_applies_nothing_of_what_is_refused(tmp_path: Path) -> None:
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("{apiVersion: v2, name: evil, version: 0.1.0}")
     (chart / "templates" / "all.yaml").write_text(TEXT + written([EVIL]))
-    words = ["template", "a", str(chart), "--namespace=flights", f"--post-renderer={sys.executable}"]
-    words += [f"--post-renderer-args={word}" for word in ("-I", "-m", post_renderer.__name__, EXPECTED.to_json())]
+    program, *arguments = EXPECTED.command
+    words = ["template", "a", str(chart), "--namespace=flights", f"--post-renderer={program}"]
+    words += [f"--post-renderer-args={word}" for word in arguments]
     with pytest.raises(Exception, match=REFUSED) as caught:
         helm(*words)
     error = translated(str(caught.value), code=1)
@@ -208,8 +207,7 @@ def test_hooks_never_run(tmp_path: Path) -> None:
 
 
 def test_the_program_ends_with_one_line_that_says_why() -> None:
-    command = [sys.executable, "-I", "-m", post_renderer.__name__, EXPECTED.to_json()]
-    result = subprocess.run(command, input=written([EVIL]).encode(), capture_output=True, check=False)
+    result = subprocess.run(EXPECTED.command, input=written([EVIL]).encode(), capture_output=True, check=False)
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.decode().startswith(REFUSED)
     assert len(result.stderr.splitlines()) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from fencepost_operator.adapters.helm.command import Helm, helm_turns, translated
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import names
 from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreachable
 
 KEY = ObjectKey("t", "a")
@@ -56,23 +54,8 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-async def test_values_go_to_standard_input_alone(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    binary = script(tmp_path, f'echo "$@" > {said}; cat >> {said}')
-    took: list[str] = []
-    helm = Helm(
-        binary=binary, chart=Path("/chart"), home=tmp_path, timed=lambda operation, _seconds: took.append(operation)
-    )
-    await helm.install(KEY, {"generation": 1, "secret": "s3cret"}, namespace="n")
-    command, values = said.read_text().splitlines()
-    assert "s3cret" not in command
-    assert f"upgrade --install {names.release_name(KEY)} /chart --values -" in command
-    assert "--labels streaming.fencepost.dev/pipeline=a,streaming.fencepost.dev/namespace=t" in command
-    assert "--history-max 3" in command
-    assert "--post-renderer" in command
-    assert "--namespace n --no-hooks" in command
-    assert json.loads(values) == {"generation": 1, "secret": "s3cret", "namespace": "t"}
-    assert took == ["install"]
+async def uninstall(helm: Helm, key: ObjectKey = KEY) -> None:
+    await helm.change("uninstall", "uninstall", key.name, tenant=key.namespace, namespace="n")
 
 
 async def test_a_helm_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -80,7 +63,7 @@ async def test_a_helm_that_hangs_is_killed_with_its_children(tmp_path: Path) -> 
     binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, patience=0.5)
     with pytest.raises(Unreachable, match="was killed"):
-        await helm.uninstall(KEY, namespace="n")
+        await uninstall(helm)
     await assert_ended(int(child.read_text()))
 
 
@@ -88,7 +71,7 @@ async def test_a_cancelled_call_kills_helm_and_its_children(tmp_path: Path) -> N
     child = tmp_path / "child"
     binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
-    task = asyncio.create_task(helm.uninstall(KEY, namespace="n"))
+    task = asyncio.create_task(uninstall(helm))
     await until(lambda: child.exists() and bool(child.read_text()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -100,10 +83,10 @@ async def test_helm_takes_turns_among_namespaces_and_a_long_queue_is_not_a_failu
     done = tmp_path / "done"
     binary = script(tmp_path, f'echo "$2" >> {done}; sleep 0.1')
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, turns=helm_turns(patience=0.4))
-    many = [asyncio.create_task(helm.uninstall(ObjectKey("greedy", f"a{n}"), namespace="n")) for n in range(30)]
+    many = [asyncio.create_task(uninstall(helm, ObjectKey("greedy", f"a{n}"))) for n in range(30)]
     await asyncio.sleep(0)
-    await helm.uninstall(ObjectKey("small", "b"), namespace="n")
-    assert done.read_text().split().count(names.release_name(ObjectKey("greedy", "a0"))) == 1
+    await uninstall(helm, ObjectKey("small", "b"))
+    assert done.read_text().split().count("a0") == 1
     assert len(done.read_text().split()) <= 3
     outcomes = await asyncio.gather(*many, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {type(None), Busy}
@@ -123,7 +106,7 @@ async def assert_ended(pid: int) -> None:
 async def test_a_helm_that_is_not_there_is_rejected(tmp_path: Path) -> None:
     helm = Helm(binary=tmp_path / "absent", chart=Path("/chart"), home=tmp_path)
     with pytest.raises(Rejected, match="cannot be started") as caught:
-        await helm.uninstall(KEY, namespace="n")
+        await uninstall(helm)
     assert "FENCEPOST_HELM" in caught.value.remedy
 
 
@@ -131,7 +114,7 @@ async def test_at_most_two_run_at_a_time(tmp_path: Path) -> None:
     log = tmp_path / "log"
     binary = script(tmp_path, f"echo + >> {log}; sleep 0.2; echo - >> {log}")
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
-    await asyncio.gather(*(helm.uninstall(ObjectKey(f"t{n}", "a"), namespace="n") for n in range(6)))
+    await asyncio.gather(*(uninstall(helm, ObjectKey(f"t{n}", "a")) for n in range(6)))
     running = most = 0
     for mark in log.read_text().split():
         running += 1 if mark == "+" else -1
@@ -143,9 +126,9 @@ async def test_a_namespace_with_many_releases_delays_another_by_one_at_most(tmp_
     log = tmp_path / "log"
     binary = script(tmp_path, f'echo "$2" >> {log}; sleep 0.05')
     helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
-    loud = [asyncio.create_task(helm.uninstall(ObjectKey("loud", f"a{n}"), namespace="n")) for n in range(10)]
+    loud = [asyncio.create_task(uninstall(helm, ObjectKey("loud", f"a{n}"))) for n in range(10)]
     await asyncio.sleep(0)
-    quiet = ObjectKey("quiet", "a")
-    await helm.uninstall(quiet, namespace="n")
+    quiet = ObjectKey("quiet", "b")
+    await uninstall(helm, quiet)
     await asyncio.gather(*loud)
-    assert log.read_text().split().index(names.release_name(quiet)) <= 2
+    assert log.read_text().split().index("b") <= 2

@@ -114,9 +114,9 @@ class Calls(Helm):
 
     asked: list[str] = field(default_factory=list)
 
-    async def _change(self, operation: str, key: ObjectKey, *arguments: str, **_: Any) -> None:
-        assert names.release_name(key) in arguments
-        self.asked.append(f"{operation} {names.release_name(key)}")
+    async def change(self, operation: str, *arguments: str, **_: Any) -> None:
+        assert names.release_name(KEY) in arguments
+        self.asked.append(f"{operation} {names.release_name(KEY)}")
 
 
 def revision_of(
@@ -124,6 +124,24 @@ def revision_of(
 ) -> dict[str, str]:
     marks = {"owner": "helm", "name": name, "status": status, "version": str(version)}
     return marks | ({labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace} if key else {})
+
+
+async def test_values_go_to_standard_input_alone(tmp_path: Path) -> None:
+    binary, said, took = tmp_path / "helm", tmp_path / "said", list[str]()
+    binary.write_text(f'#!/bin/sh\necho "$@" > {said}; cat >> {said}\n')
+    binary.chmod(0o700)
+    helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, timed=lambda operation, _: took.append(operation))
+    releases = HelmReleases(api=Revisions(), helm=helm, clock=SystemClock(), namespace="fencepost")
+    await releases.install(KEY, {"generation": 1, "secret": "s3cret"})
+    command, values = said.read_text().splitlines()
+    assert "s3cret" not in command
+    assert f"upgrade --install {names.release_name(KEY)} /chart --values -" in command
+    assert "--labels streaming.fencepost.dev/pipeline=orders,streaming.fencepost.dev/namespace=shop" in command
+    assert "--history-max 3" in command
+    assert "--post-renderer" in command
+    assert "--namespace fencepost --no-hooks" in command
+    assert json.loads(values) == {"generation": 1, "secret": "s3cret", "namespace": "shop"}
+    assert took == ["install"]
 
 
 @pytest.mark.parametrize("owner", [OTHER, ObjectKey("shop", "others"), None])

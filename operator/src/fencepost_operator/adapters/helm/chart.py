@@ -55,7 +55,7 @@ def _content(rendered: str) -> list[Any]:
 
 def _values(spec: Spec) -> dict[str, Any]:
     pipeline = Pipeline(key=ObjectKey("sample", "sample"), uid="sample", resource_version="", generation=1, spec=spec)
-    values = cluster_values(
+    return cluster_values(
         pipeline=pipeline,
         spec=spec,
         references={"ConfigMap/sample": "sample"},
@@ -64,7 +64,6 @@ def _values(spec: Spec) -> dict[str, Any]:
         cluster_domain="cluster.local",
         config_hash="sample",
     )
-    return {**values, "namespace": "sample"}
 
 
 _LEAST: Final[Mapping[str, Any]] = {

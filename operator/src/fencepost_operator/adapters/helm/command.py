@@ -1,8 +1,7 @@
-"""The helm command: upgrade --install and uninstall, killed when cancelled, its errors translated into ours.
+"""The helm command, in turns, killed when cancelled, its errors translated into ours.
 
-Values go to its standard input, so that they appear neither in a command line nor on a disk.  A post-renderer checks
-the rendered manifest, and Helm applies what it prints.  Helm's hooks bypass post-renderers, so no hook ever runs.  Helm
-applies and returns: there is no --wait and no --atomic, the loop observes the result.
+Values go to its standard input, so that they appear neither in a command line nor on a disk.  Helm's hooks bypass
+post-renderers, so no hook ever runs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,15 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fencepost_operator.adapters.child_process import child_process
-from fencepost_operator.adapters.helm import post_renderer
-from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, json_line
-from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels, names
+from fencepost_operator.adapters.helm.post_renderer import REFUSED, json_line
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from fencepost_operator.turns import LONGEST_WAIT, Turns
-
-_HISTORY: Final = 3
-"""Revisions that Helm keeps."""
 
 _KUBE_VERSION: Final = "1.31.0"
 """What a sample is rendered for, the oldest that the chart takes: a Helm that is built from source says 1.20 itself."""
@@ -67,34 +59,19 @@ class Helm:
     """Asked when the turn has come, which may be minutes after the action began. Raises NotLeading."""
     turns: Turns = field(default_factory=helm_turns)
 
-    async def install(self, key: ObjectKey, values: Mapping[str, Any], *, namespace: str) -> None:
-        """Bring the pipeline's release, kept in `namespace`, to the chart with these values.
+    async def change(self, operation: str, *arguments: str, tenant: str, namespace: str, stdin: str = "") -> None:
+        """Change a release that is kept in `namespace`, in a turn of the pipeline's namespace, which is `tenant`.
 
-        Raises Rejected when the rendered objects are not the expected ones; nothing is applied then.
+        `operation` is the name for `timed`. Raises Unreachable, Denied, Rejected, Busy, NotLeading.
         """
-        marks = {labels.PIPELINE: key.name, labels.NAMESPACE: key.namespace}
-        check = ("-I", "-m", post_renderer.__name__, _expected(key, values).to_json())
-        arguments = (
-            *("upgrade", "--install", names.release_name(key), str(self.chart), "--values", "-"),
-            *("--labels", ",".join(f"{name}={text}" for name, text in marks.items())),
-            *("--history-max", str(_HISTORY), "--post-renderer", sys.executable),
-            *(f"--post-renderer-args={word}" for word in check),
-        )
-        stdin = json_line({**values, "namespace": key.namespace})  # not the release's
-        await self._change("install", key, *arguments, namespace=namespace, stdin=stdin)
-
-    async def restore(self, key: ObjectKey, revision: int, *, namespace: str) -> None:
-        """Apply the objects of the newest revision again, as they were rendered: with the same secret.
-
-        Helm creates what is missing, and patches what was changed as for an upgrade.
-        """
-        arguments = ("rollback", names.release_name(key), str(revision), "--history-max", str(_HISTORY))
-        await self._change("restore", key, *arguments, namespace=namespace)
-
-    async def uninstall(self, key: ObjectKey, *, namespace: str) -> None:
-        """Remove the release and its history, if it is there."""
-        arguments = ("uninstall", names.release_name(key), "--ignore-not-found")
-        await self._change("uninstall", key, *arguments, namespace=namespace)
+        common = ("--namespace", namespace, "--no-hooks", "--timeout", f"{int(self.patience)}s")
+        async with self.turns.turn(tenant):
+            self.may_write()
+            started = time.monotonic()
+            try:
+                await self._run(*arguments, *common, stdin=stdin)
+            finally:
+                self.timed(operation, time.monotonic() - started)
 
     async def template(self, values: Mapping[str, Any]) -> str:
         """Return what the chart renders for these values, as YAML; nothing is asked of a cluster.
@@ -104,16 +81,6 @@ class Helm:
         sample = ("template", "sample", str(self.chart), "--namespace", "sample", "--kube-version", _KUBE_VERSION)
         async with self.turns.turn(""):
             return await self._run(*sample, "--values", "-", stdin=json_line(values))
-
-    async def _change(self, operation: str, key: ObjectKey, *arguments: str, namespace: str, stdin: str = "") -> None:
-        common = ("--namespace", namespace, "--no-hooks", "--timeout", f"{int(self.patience)}s")
-        async with self.turns.turn(key.namespace):
-            self.may_write()
-            started = time.monotonic()
-            try:
-                await self._run(*arguments, *common, stdin=stdin)
-            finally:
-                self.timed(operation, time.monotonic() - started)
 
     async def _run(self, *arguments: str, stdin: str) -> str:
         """Return what helm prints. Raises what its error means."""
@@ -144,29 +111,13 @@ class Helm:
         return {**kept, **homes, **where, "HOME": str(self.home), "HELM_DRIVER": "secret"}
 
 
-def _expected(key: ObjectKey, values: Mapping[str, Any]) -> Expected:
-    """Return what the values may become; the names of objects come from the key, not from a text in them."""
-    return Expected(
-        namespace=key.namespace,
-        stem=names.cluster_name(key.name, int(values["generation"])),
-        owner=values.get("ownerReference"),
-        service_account=values.get("serviceAccountName") or "",
-        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
-        secrets=[secret for name in _SECRETS if (secret := (values.get("dataService") or {}).get(name))],
-    )
-
-
-_SECRETS: Final = ("credentialsSecret", "tlsSecret")
-"""Of the value dataService: Secrets that workers mount."""
-
-
 def translated(stderr: str, *, code: int) -> PortError:
     """Return helm's last words as one of our errors; negative codes are signals."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _NOISE.match(line)]
     message = " ".join(lines).removeprefix("Error: ")[-2000:] or f"helm ended with code {code} and no message"
     if code < 0:
         return Unreachable(f"helm was killed by signal {-code}", remedy="give the operator's pod more memory")
-    if refusal := re.search(f"^{re.escape(post_renderer.REFUSED)}(.*)$", stderr, re.MULTILINE):
+    if refusal := re.search(f"^{re.escape(REFUSED)}(.*)$", stderr, re.MULTILINE):
         return Rejected(
             f"the rendered cluster is not the expected one, nothing was applied: {refusal[1][:500]}",
             remedy="check the text fields of spec.cluster and spec.job; if they are right, report this as a defect",

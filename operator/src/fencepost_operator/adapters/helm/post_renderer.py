@@ -47,9 +47,10 @@ class Expected:
     pod_annotations: str = ""
     secrets: Sequence[str] = ()
 
-    def to_json(self) -> str:
-        """Return what `main` takes as its argument."""
-        return json.dumps(asdict(self))
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program that applies nothing else, with its arguments."""
+        return sys.executable, "-I", "-m", __name__, json.dumps(asdict(self))
 
 
 _OF_THE_CHART: Final = frozenset({"kubectl.kubernetes.io/default-container", "checksum/config", "checksum/code"})

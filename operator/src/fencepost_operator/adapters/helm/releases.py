@@ -15,6 +15,7 @@ from typing import Final
 
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters.helm.command import Helm
+from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, json_line
 from fencepost_operator.adapters.helm.release_manifest import applied_objects, damage
 from fencepost_operator.adapters.kubernetes.api_server import (
     CONFIG_MAPS,
@@ -35,6 +36,8 @@ from fencepost_operator.ports import SteadyClock
 
 log = logging.getLogger(__name__)
 
+_HISTORY: Final = 3
+"""Revisions that Helm keeps."""
 _STATES: Final = {
     "deployed": ReleaseState.DEPLOYED,
     "superseded": ReleaseState.DEPLOYED,  # between two writes of an upgrade; nothing is wrong with it
@@ -95,24 +98,44 @@ class HelmReleases:
         return await spark_cluster(self.api, key, self.clock.now())
 
     async def install(self, key: ObjectKey, values: Manifest) -> None:
-        """Bring the release to these values, recovering one that a crash left pending or half removed."""
+        """Bring the release to these values, recovering one that a crash left pending or half removed.
+
+        Raises Rejected when the rendered objects are not the expected ones; nothing is applied then.  Helm applies and
+        returns: there is no --wait and no --atomic, the loop observes the result.
+        """
         self.note_change(key)
         await self._recover(key)
-        await self.helm.install(key, values, namespace=self.namespace)
+        program, *words = _expected(key, values).command
+        await self.helm.change(
+            "install",
+            *("upgrade", "--install", names.release_name(key), str(self.helm.chart), "--values", "-"),
+            *("--labels", f"{labels.PIPELINE}={key.name},{labels.NAMESPACE}={key.namespace}"),
+            *("--history-max", str(_HISTORY), "--post-renderer", program),
+            *(f"--post-renderer-args={word}" for word in words),
+            tenant=key.namespace,
+            namespace=self.namespace,
+            stdin=json_line({**values, "namespace": key.namespace}),  # not the release's
+        )
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release; nothing to do when it is not there."""
         self.note_change(key)
         if await self._revisions(key, exclusive=True):
-            await self.helm.uninstall(key, namespace=self.namespace)
+            words = ("uninstall", names.release_name(key), "--ignore-not-found")
+            await self.helm.change("uninstall", *words, tenant=key.namespace, namespace=self.namespace)
 
     async def restore(self, key: ObjectKey) -> None:
-        """Apply the newest revision again; what differs right afterwards is taken for the API server's admission."""
+        """Apply the objects of the newest revision again, as they were rendered: with the same secret.
+
+        Helm creates what is missing, and patches what was changed as for an upgrade.  What differs right afterwards is
+        taken for the API server's admission.
+        """
         self.note_change(key)
         newest = _deployed(await self._recover(key))
         if newest is None:
             return
-        await self.helm.restore(key, _revision(newest), namespace=self.namespace)
+        words = ("rollback", names.release_name(key), str(_revision(newest)), "--history-max", str(_HISTORY))
+        await self.helm.change("restore", *words, tenant=key.namespace, namespace=self.namespace)
         left = await self._damage(key, newest)
         self._accepted[key] = frozenset(left)
         if left:
@@ -195,7 +218,7 @@ class HelmReleases:
             metadata = revisions.pop()["metadata"]
             await self.api.delete(SECRETS, namespace=self.namespace, name=metadata["name"], uid=metadata["uid"])
         if revisions and _state(revisions[-1]) is ReleaseState.UNINSTALLING:
-            await self.helm.uninstall(key, namespace=self.namespace)
+            await self.uninstall(key)
             return []
         return revisions
 
@@ -218,6 +241,19 @@ class HelmReleases:
                 remedy="create the pipeline under another name, or uninstall that release if nothing needs it",
             )
         return sorted((each for each in found if _pipeline(each) == key), key=_revision)
+
+
+def _expected(key: ObjectKey, values: Manifest) -> Expected:
+    """Return what the values may become; the names of objects come from the key, not from a text in them."""
+    data_service = values.get("dataService") or {}
+    return Expected(
+        namespace=key.namespace,
+        stem=names.cluster_name(key.name, int(values["generation"])),
+        owner=values.get("ownerReference"),
+        service_account=values.get("serviceAccountName") or "",
+        pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
+        secrets=[secret for name in ("credentialsSecret", "tlsSecret") if (secret := data_service.get(name))],
+    )
 
 
 def _version(found: Json) -> tuple[str, str, str]:
