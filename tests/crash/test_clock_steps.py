@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -13,6 +13,7 @@ from fakes.gate import Gate
 from fakes.manifests import KEY, body
 from fakes.ports import ports_of
 from fakes.stage import POLICY, ROW, Stage
+from fakes.stepping_clock import SteppingClock
 from fakes.world import World
 from fencepost_operator.api import Reason
 from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER
@@ -22,20 +23,6 @@ from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
 
 CONFIG: Final = replace(POLICY, page_not_ready_after=60.0, page_resolve_after=60.0)
-
-
-@dataclass(slots=True)
-class SteppingClock:
-    """A wall clock that is `ahead` of the monotonic one."""
-
-    world: World
-    ahead: timedelta = timedelta()
-
-    def now(self) -> datetime:
-        return self.world.now + self.ahead
-
-    def monotonic(self) -> float:
-        return self.world.now.timestamp()
 
 
 def begin(stage: Stage, clock: SteppingClock) -> None:

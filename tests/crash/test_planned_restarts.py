@@ -57,7 +57,7 @@ class Fleet:
             for key in self.keys
             if key in self.world.objects and (since := self.pipeline(key).status.planned_restart_since)
         }
-        self._operator.permits.begin(restarting, self.world.now)
+        self._operator.permits.begin(restarting, self.world.now, self.world.now.timestamp())
 
     def pipeline(self, key: ObjectKey) -> Pipeline:
         return read_pipeline(self.world.objects[key])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from fakes.gate import failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Paging
+from fakes.ports import ports_of
 from fakes.stage import POLICY, Died, Stage
+from fakes.stepping_clock import SteppingClock
 from fakes.world import World
 from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.snapshots import Trigger
@@ -21,6 +24,7 @@ from fencepost_operator.decision.rewind import machine
 from fencepost_operator.desired import run_config
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue
+from fencepost_operator.runtime.reconciler import Reconciler
 from present import present
 
 NAME = ObjectKey(KEY.namespace, "back")
@@ -438,6 +442,19 @@ async def test_a_deletion_of_output_that_does_not_progress_says_why_and_pages(
     await stage.until(stage.is_running)
     await stage.run(POLICY.page_resolve_after + 60)
     assert [heard.is_over for heard in stage.paging.heard] == [False, True]
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+async def test_a_step_of_the_clock_makes_no_step_of_a_rewind_late(hours: int) -> None:
+    stage, patience = await deleting(purge_hangs=True), machine.STEP_PATIENCE.total_seconds()
+    clock = SteppingClock(stage.world)
+    stage._operator = Reconciler(ports=replace(ports_of(stage.world, stage.gate), clock=clock), config=POLICY)
+    await stage.run(30)
+    clock.ahead = timedelta(hours=hours)
+    await stage.run(patience - 60)
+    assert stage.ready() == Reason.REWINDING
+    await stage.run(60)
+    assert stage.ready() == Reason.REWIND_LATE
 
 
 async def test_a_count_whose_pod_cannot_start_says_why_and_stops_nothing() -> None:

@@ -359,6 +359,7 @@ class Statuses:
         self._rollback(pipeline, after)
         began, since = after.planned_restart_since, before.planned_restart_since
         if began in self.unpermitted and (since is None or since < began):
+            self.unpermitted.discard(began)  # a step of the clock and back shows the same moment once more
             require(AHEAD in after.message, "a healthy run is replaced without a permit")
         if (before.state, _reason(before)) != (after.state, _reason(after)):
             self.while_stalled.clear()
@@ -385,12 +386,17 @@ class Statuses:
         require(rollback.failed != rollback.revision, "a rollback to the spec that failed")
         require(after.loss is None, "a rollback while a loss is to be accepted")
 
-    def written(self, pipeline: Pipeline | None, call: str) -> None:
-        """Count what took effect while the pipeline is stalled."""
+    def written(self, pipeline: Pipeline | None, call: str, *, is_misled: bool) -> None:
+        """Count what took effect while the pipeline is stalled.
+
+        Where a spec is in effect, an operator that is shown old facts (`is_misled`) may repair what they show.
+        """
         if pipeline is None or pipeline.status.state is not State.STALLED or call not in NOT_REPEATED:
             return
-        self.while_stalled[call] += 1
         reason = _reason(pipeline.status)
+        if is_misled and reason in INSTEAD:
+            return
+        self.while_stalled[call] += 1
         limit = RUNS_WHILE_INVALID if reason in INSTEAD else 3
         require(self.while_stalled[call] < limit, f"a stalled pipeline loops: {call} {reason}")
 

@@ -121,23 +121,23 @@ class SimulatedPermits(RestartPermits):
     """Permits that other pipelines have for some time."""
 
     def __init__(self, world: SimulatedWorld) -> None:
-        super().__init__(limit=1, timeout=timedelta(seconds=CONFIG.restart_timeout))
+        super().__init__(limit=1, timeout=CONFIG.restart_timeout)
         self._world = world
 
-    def may_restart(self, key: ObjectKey, now: datetime) -> bool:
+    def may_restart(self, key: ObjectKey, now: float) -> bool:
         """Return whether the pipeline's turn has come."""
         return not self._is_busy and RestartPermits.may_restart(self, key, now)
 
-    def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, now: datetime) -> None:
+    def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, wall: datetime, now: float) -> None:
         """Note whether a restart begins without a permit: its status then says why.
 
         One that began earlier has another moment where the clock has stepped.
         """
-        if since == now and since not in self._world.restarts:
+        if since == wall and since not in self._world.restarts:
             if self._is_busy:
                 self._world.invariants.statuses.unpermitted.add(since)
             self._world.restarts.add(since)
-        RestartPermits.note(self, key, since=since, queued=queued, now=now)
+        RestartPermits.note(self, key, since=since, queued=queued, wall=wall, now=now)
 
     @property
     def _is_busy(self) -> bool:
@@ -266,7 +266,8 @@ class Operator:
         """Note a write that took effect."""
         if name != "write_status":
             self.note(f"operator {self.number}: {name}")
-        self.world.invariants.statuses.written(self.world.pipelines.get(self.key), name)
+        is_misled = any(end > self.world.now for end in self.stale.values())
+        self.world.invariants.statuses.written(self.world.pipelines.get(self.key), name, is_misled=is_misled)
 
     async def interrupted(self, name: str, when: str, effect: Callable[[], object] | None = None) -> None:
         """Suffer the first interruption that is about this call. `effect` is that of a write that comes next."""

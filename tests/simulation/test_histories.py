@@ -292,3 +292,26 @@ def test_a_history_prints_as_the_python_that_makes_it() -> None:
 def test_playing_a_history_again_changes_nothing() -> None:
     made = History.random(7)
     assert play(made) == play(made)
+
+
+def test_a_restart_without_a_permit_is_judged_once_when_the_clock_steps_and_returns() -> None:
+    """The status shows the moment of its beginning a second time (seed 2006732)."""
+    happens = (
+        events.BusyFleet(7.0, seconds=20.0),
+        events.ChangeImage(9.0),
+        events.Resize(25.0),
+        events.FailInstalls(31.0, seconds=22.0),
+        events.StepClock(54.0, ahead=-600.0, seconds=1.0),
+    )
+    assert play(History(2006732, history.Setup(), happens)) is None
+
+
+def test_an_operator_with_an_old_look_at_the_cluster_may_repair_it_while_a_rollback_is_in_effect() -> None:
+    """Each repair comes after a longer pause (seed 2013372)."""
+    happens = (
+        events.BreakImage(15.0, lasts=5.0, upgrades=True),
+        events.Stale(21.0, fact="cluster", seconds=45.0),
+        events.Drain(55.0, seconds=1.0),
+    )
+    setup = history.Setup(operators=2, operator_skew=-20.0, rate=0.0, rolls_back=True)
+    assert play(History(2013372, setup, happens)) is None

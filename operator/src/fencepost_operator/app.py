@@ -149,7 +149,7 @@ async def run(settings: Settings) -> None:
                 page_resolve_after=settings.pages_resolve_after,
             ),
         )
-        reconciler.permits.begin(await _restarting(pipelines, settings), clock.now())
+        reconciler.permits.begin(await _restarting(pipelines, settings), clock.now(), clock.monotonic())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
         pager.wake = loops.wake

@@ -148,8 +148,8 @@ async def test_a_pipeline_that_is_gone_restarts_no_more() -> None:
     """Also when it was the only one: no other pipeline's pass updates the metrics."""
     watched = Watched(Stage())
     now = watched.stage.world.now
-    watched.reconciler.permits.begin({KEY: now}, now)
-    assert watched.reconciler.permits.in_progress(now) == 1
+    watched.reconciler.permits.begin({KEY: now}, now, now.timestamp())
+    assert watched.reconciler.permits.in_progress(now.timestamp()) == 1
     await watched.succeeds()
     assert watched.metrics.restarting == [(0, 0)]
 

@@ -53,7 +53,7 @@ def said(
 def recorded(pipeline: Pipeline) -> ClockSteps:
     """Return what a process knows that has recorded the pipeline at NOW."""
     steps = ClockSteps()
-    steps.recorded(pipeline.key, pipeline.status, NOW, 100.0)
+    steps.recorded(pipeline.key, pipeline.status, (), NOW, 100.0)
     return steps
 
 

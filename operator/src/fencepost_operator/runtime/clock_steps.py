@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from fencepost_operator.api import ObjectKey, Pipeline, Status
-from fencepost_operator.api.moments import Moment, with_moments
+from fencepost_operator.api import ObjectKey, Pipeline, Rewind, RewindStatus, Status
+from fencepost_operator.api.model import Model
+from fencepost_operator.api.moments import M, Moment, with_moments
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.observation import Fact, Known, Observation, Run
 
@@ -30,13 +31,51 @@ class _Seen(Enum):
 
 
 @dataclass(slots=True)
+class _Moments:
+    """What the moments that were recorded were by the monotonic clock."""
+
+    _known: dict[datetime, float] = field(default_factory=dict)
+
+    def by_this_clock(self, recorded: Sequence[M], wall: datetime, monotonic: float) -> tuple[M, ...]:
+        """Return all that is recorded with its moments as the wall clock, as it is now, would have shown them."""
+        found: dict[datetime, float] = {}
+
+        def moved(recorded: datetime, kind: Moment) -> datetime:
+            at = found[recorded] = self._known.get(recorded, _at(recorded, kind, wall, monotonic))
+            now = wall - timedelta(milliseconds=round(1000 * (monotonic - at)))
+            if not recorded.microsecond:
+                now = now.replace(microsecond=0)
+            is_ahead = kind is Moment.PAST and recorded > wall
+            if not is_ahead and abs((now - recorded).total_seconds()) <= TOLERANCE:
+                return recorded
+            found[now] = at
+            return now
+
+        models = tuple(with_moments(model, moved) for model in recorded)
+        self._known = found
+        return models
+
+    def note(self, recorded: Iterable[Model], wall: datetime, monotonic: float) -> None:
+        """Note the moments that are recorded now, and the clocks by which they were decided."""
+
+        def noted(recorded: datetime, kind: Moment) -> datetime:
+            self._known.setdefault(recorded, _at(recorded, kind, wall, monotonic))
+            return recorded
+
+        for model in recorded:
+            with_moments(model, noted)
+
+
+@dataclass(slots=True)
 class ClockSteps:
     """What was measured of each pipeline."""
 
     _left: dict[ObjectKey, Status] = field(default_factory=dict)
     """The status after the last pass that was recorded."""
-    _moments: dict[ObjectKey, dict[datetime, float]] = field(default_factory=dict)
-    """What the moments in the status were by the monotonic clock."""
+    _moments: dict[ObjectKey, _Moments] = field(default_factory=dict)
+    """Those in the status."""
+    _of_rewinds: dict[ObjectKey, _Moments] = field(default_factory=dict)
+    """Those in the statuses of the pipeline's rewinds."""
     _since: dict[ObjectKey, dict[Hashable, tuple[Hashable, float]]] = field(default_factory=dict)
     """What this process has seen, in which state, and since when by the monotonic clock."""
 
@@ -47,22 +86,8 @@ class ClockSteps:
         it begins, or another operator has recorded, has lasted as long as this wall clock says, and since now where
         that is still to come.  The status of a paused pipeline stays as it is.
         """
-        known = self._moments.get(pipeline.key, {})
-        found: dict[datetime, float] = {}
-
-        def moved(recorded: datetime, kind: Moment) -> datetime:
-            at = found[recorded] = known.get(recorded, _at(recorded, kind, wall, monotonic))
-            now = wall - timedelta(milliseconds=round(1000 * (monotonic - at)))
-            if not recorded.microsecond:
-                now = now.replace(microsecond=0)
-            is_ahead = kind is Moment.PAST and recorded > wall
-            if not is_ahead and abs((now - recorded).total_seconds()) <= TOLERANCE:
-                return recorded
-            found[now] = at
-            return now
-
-        status = with_moments(pipeline.status, moved)
-        self._moments[pipeline.key] = found
+        moments = self._moments.setdefault(pipeline.key, _Moments())
+        (status,) = moments.by_this_clock((pipeline.status,), wall, monotonic)
         return pipeline if is_paused(pipeline) else replace(pipeline, status=status)
 
     def measured(self, found: Pipeline, pipeline: Pipeline, observation: Observation, monotonic: float) -> Observation:
@@ -95,6 +120,7 @@ class ClockSteps:
         return replace(
             observation,
             is_first=left is None,
+            rewinds=self._rewinds(key, observation, monotonic),
             runs=_with_deletions(observation.runs, since),
             measured_since=since(_Seen.STATUS, None),
             stop_measured_since=since(_Seen.STOP, stops) if stops is not None else None,
@@ -102,21 +128,27 @@ class ClockSteps:
             deletion_measured_since=since(_Seen.DELETION, None) if pipeline.deleting_since is not None else None,
         )
 
-    def recorded(self, key: ObjectKey, status: Status, wall: datetime, monotonic: float) -> None:
-        """Note the status after a pass, and the clocks by which it was decided."""
+    def recorded(
+        self, key: ObjectKey, status: Status, rewinds: Iterable[RewindStatus], wall: datetime, monotonic: float
+    ) -> None:
+        """Note the statuses after a pass, and the clocks by which they were decided."""
         self._left[key] = status
-        known = self._moments.setdefault(key, {})
-
-        def noted(recorded: datetime, kind: Moment) -> datetime:
-            known.setdefault(recorded, _at(recorded, kind, wall, monotonic))
-            return recorded
-
-        with_moments(status, noted)
+        self._moments.setdefault(key, _Moments()).note((status,), wall, monotonic)
+        self._of_rewinds.setdefault(key, _Moments()).note(rewinds, wall, monotonic)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone."""
-        for known in (self._left, self._moments, self._since):
+        for known in (self._left, self._moments, self._of_rewinds, self._since):
             known.pop(key, None)
+
+    def _rewinds(self, key: ObjectKey, observation: Observation, monotonic: float) -> Fact[tuple[Rewind, ...]]:
+        rewinds = observation.rewinds
+        if not isinstance(rewinds, Known):
+            return rewinds
+        moments = self._of_rewinds.setdefault(key, _Moments())
+        before = [rewind.status for rewind in rewinds.value]
+        after = moments.by_this_clock(before, observation.now, monotonic)
+        return Known(tuple(replace(rewind, status=status) for rewind, status in zip(rewinds.value, after, strict=True)))
 
 
 def _at(recorded: datetime, kind: Moment, wall: datetime, monotonic: float) -> float:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
@@ -69,9 +68,7 @@ class Reconciler:
     _steps: ClockSteps = field(default_factory=ClockSteps)
 
     def __post_init__(self) -> None:
-        self.permits = RestartPermits(
-            limit=self.config.max_concurrent_restarts, timeout=timedelta(seconds=self.config.restart_timeout)
-        )
+        self.permits = RestartPermits(limit=self.config.max_concurrent_restarts, timeout=self.config.restart_timeout)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         """Make one pass; return the seconds after which to look again, or None when the pipeline is gone.
@@ -98,7 +95,7 @@ class Reconciler:
             self._attempts.pop(key, None)
             self._steps.forget(key)
             self.permits.forget(key)
-            self._tell_restarts(self.ports.clock.now())
+            self._count_restarts(self.ports.clock.monotonic())
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             await self._remove_left_release(key)
@@ -114,9 +111,9 @@ class Reconciler:
         if isinstance(observation.fence, Known) and observation.fence.value is not None:
             self.ports.metrics.committed(key, observation.fence.value)
         attempts = self._attempts.setdefault(key, Attempts())
-        observation, decision = self._decide(pipeline, observation, attempts)
+        observation, decision = self._decide(pipeline, observation, attempts, monotonic)
         recorded = await self._record(found, decision)
-        self._steps.recorded(key, recorded.status, now, monotonic)
+        self._steps.recorded(key, recorded.status, [update.status for update in decision.rewinds], now, monotonic)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
         if action is None:
@@ -141,16 +138,19 @@ class Reconciler:
         log.warning("%s %s", key, what, extra={"reason": Reason.DELETING})
         await self.ports.releases.uninstall(key)
 
-    def _decide(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> tuple[Observation, Decision]:
+    def _decide(
+        self, pipeline: Pipeline, observation: Observation, attempts: Attempts, monotonic: float
+    ) -> tuple[Observation, Decision]:
         """Decide with or without a permit to restart; no other pipeline's pass comes between the look and the note."""
-        key, now, permits = pipeline.key, observation.now, self.permits
-        observation = replace(observation, may_restart=permits.may_restart(key, now))
+        key, permits = pipeline.key, self.permits
+        observation = replace(observation, may_restart=permits.may_restart(key, monotonic))
         decision = self._conclude(pipeline, observation, attempts)
-        permits.note(key, since=decision.status.planned_restart_since, queued=decision.is_queued, now=now)
-        self._tell_restarts(now)
+        since = decision.status.planned_restart_since
+        permits.note(key, since=since, queued=decision.is_queued, wall=observation.now, now=monotonic)
+        self._count_restarts(monotonic)
         return observation, decision
 
-    def _tell_restarts(self, now: datetime) -> None:
+    def _count_restarts(self, now: float) -> None:
         self.ports.metrics.restarts(in_progress=self.permits.in_progress(now), queued=self.permits.queued(now))
 
     def _conclude(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> Decision:

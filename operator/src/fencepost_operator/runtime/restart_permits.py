@@ -2,43 +2,44 @@
 
 Namespaces take turns, so that one tenant with many pipelines, or with some that never start, delays no other tenant.
 Only the leader gives permits, and each check and its answer are one step of the event loop, so that no other task runs
-in between.  The pipelines' statuses record which ones restart; a new leader begins from them.
+in between.  The pipelines' statuses record which ones restart; a new leader begins from them.  `now` is in seconds of
+the monotonic clock, so that a step of the wall clock ends no permit; `wall` is what the statuses' times compare with.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from fencepost_operator.api import ObjectKey
 
-ASKS_AGAIN: Final = timedelta(minutes=3)
-"""A pipeline that has not asked for so long has lost its place in the queue: it may be paused, or deleted."""
-LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+ASKS_AGAIN: Final = 180.0
+"""Seconds. A pipeline that has not asked for so long has lost its place in the queue: it may be paused, or deleted."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RestartPermits:
-    """Permits of planned restarts: at most `limit` at the same time (0: any number), each for at most `timeout`."""
+    """Permits of planned restarts: at most `limit` at the same time (0: any number), each for `timeout` seconds."""
 
     limit: int
-    timeout: timedelta
-    _held: dict[ObjectKey, datetime] = field(default_factory=dict)
+    timeout: float
+    _held: dict[ObjectKey, float] = field(default_factory=dict)
     """Since when each pipeline restarts."""
-    _queue: dict[ObjectKey, datetime] = field(default_factory=dict)
+    _queue: dict[ObjectKey, float] = field(default_factory=dict)
     """When each pipeline that waits has asked last, in the order in which they began to wait."""
-    _given: dict[str, datetime] = field(default_factory=dict)
+    _given: dict[str, float] = field(default_factory=dict)
     """When each namespace has got a permit last."""
 
-    def begin(self, restarting: Mapping[ObjectKey, datetime], now: datetime) -> None:
+    def begin(self, restarting: Mapping[ObjectKey, datetime], wall: datetime, now: float) -> None:
         """Take over from the leader before: these pipelines restart, as their statuses say."""
         for key, since in restarting.items():
-            self.note(key, since=since, queued=False, now=now)
+            self.note(key, since=since, queued=False, wall=wall, now=now)
 
-    def may_restart(self, key: ObjectKey, now: datetime) -> bool:
+    def may_restart(self, key: ObjectKey, now: float) -> bool:
         """Return whether this pipeline's turn has come.
 
         The namespace with the fewest permits comes first, then the one that got none for longest, then whoever began
@@ -60,14 +61,15 @@ class RestartPermits:
             return False
         return held.total() + self._in_turn(waiting, held).index(key) < self.limit
 
-    def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, now: datetime) -> None:
+    def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, wall: datetime, now: float) -> None:
         """Note what was decided: the pipeline restarts since then, or waits for its turn, or neither."""
         if since is None:
             self._held.pop(key, None)
         else:
-            if self._held.get(key) != since and now - since < self.timeout:
+            was_held = self._is_held(key, now)
+            self._held[key] = now - max(0.0, (wall - since).total_seconds())
+            if not was_held and self._is_held(key, now):
                 self._give(key.namespace, now)
-            self._held[key] = min(since, now)
         if queued:
             self._queue[key] = now
         else:
@@ -78,27 +80,27 @@ class RestartPermits:
         self._held.pop(key, None)
         self._queue.pop(key, None)
 
-    def in_progress(self, now: datetime) -> int:
+    def in_progress(self, now: float) -> int:
         """Return how many permits are in use; one that was given too long ago is not."""
         return sum(self._is_held(key, now) for key in self._held)
 
-    def queued(self, now: datetime) -> int:
+    def queued(self, now: float) -> int:
         """Return how many pipelines wait."""
         return sum(now - asked <= ASKS_AGAIN for asked in self._queue.values())
 
-    def _give(self, namespace: str, now: datetime) -> None:
+    def _give(self, namespace: str, now: float) -> None:
         """Note that a namespace has got a permit, and forget those whose last one is long over."""
         recent = {name: at for name, at in self._given.items() if now - at < 2 * self.timeout}
         self._given = {**recent, namespace: now}
 
-    def _is_held(self, key: ObjectKey, now: datetime) -> bool:
+    def _is_held(self, key: ObjectKey, now: float) -> bool:
         since = self._held.get(key)
         return since is not None and now - since < self.timeout
 
     def _in_turn(self, waiting: Sequence[ObjectKey], held: Counter[str]) -> list[ObjectKey]:
         """Return who waits, each namespace's first one before any other's second; permits that are held count."""
-        turns, had = dict[ObjectKey, tuple[int, datetime]](), Counter(held)
+        turns, had = dict[ObjectKey, tuple[int, float]](), Counter(held)
         for key in waiting:
-            turns[key] = (had[key.namespace], self._given.get(key.namespace, LONG_AGO))
+            turns[key] = (had[key.namespace], self._given.get(key.namespace, -math.inf))
             had[key.namespace] += 1
         return sorted(waiting, key=turns.__getitem__)
