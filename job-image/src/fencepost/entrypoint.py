@@ -47,6 +47,12 @@ def load(entrypoint: str, code_dir: Path | None = None, *, field: str = "spec.jo
     return loaded
 
 
+def finish_of(entrypoint: str) -> Callable[..., Any] | None:
+    """Return the function `finish` of a loaded entrypoint's module, None without one."""
+    found = getattr(sys.modules[entrypoint.partition(":")[0]], "finish", None)
+    return found if callable(found) else None
+
+
 def _missing(entrypoint: str, name: str, error: ModuleNotFoundError) -> str:
     if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
         return f"entrypoint {entrypoint!r}: module {error.name!r} is not on the Python path"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.resources  # noqa: F401
 import logging
+import secrets
 import signal
 import threading
 import time
@@ -29,6 +30,7 @@ from fencepost.contract import (
     ExitCode,
     KafkaSink,
     Reason,
+    Variable,
     Verdict,
 )
 from fencepost.driver import metrics_endpoint, signals, watchdogs
@@ -42,20 +44,23 @@ from fencepost.driver.reporting import logs, verdict
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
-from fencepost.errors import BadSpec, BatchFailed, DependencyDown, DriverError, OutOfMemory
+from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
+from fencepost.state.webhdfs.authentication import Keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fencepost.driver.stateful_run import StatefulRun
     from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
     from fencepost.spark.engine import SparkEngine
     from fencepost.spark.jvm.log import JvmLog
+    from fencepost.spark.stateful_query import StatefulQuery
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +79,13 @@ class Driver:
         self._config = config
         self._environment = environment
         self._stop = threading.Event()
-        self._loop: Loop | None = None
+        self._loop: Loop | StatefulRun | None = None
         self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
         self._jvm_log: JvmLog | None = None
         self._records: KafkaRecords | None = None
+        # In local mode there is no secret, and all services are in this process.
+        self._keys = Keys(environment.variables.get(Variable.SPARK_AUTH_SECRET) or secrets.token_hex(32))
         self._ending = threading.Lock()
         self._leaving = threading.Lock()
         self._has_executor = threading.Event()
@@ -163,11 +170,7 @@ class Driver:
 
     def _work(self) -> None:
         config = self._config
-        if config.state is not None:
-            raise BadSpec(
-                "job.mode is Stateful, which this version does not run yet", remedy="Set job.mode to Stateless."
-            )
-        conf = session.settings(config, self._environment.variables)
+        conf = session.settings(config, self._environment.variables, checkpoint=self._checkpoint_client())
         session.forget_secret()
         jvm = self._jvm = gateway.Gateway.start(
             memory=session.driver_memory(config),
@@ -196,32 +199,23 @@ class Driver:
         self._compose(spark, table, source, properties)
         table.finish_history()
 
+    def _checkpoint_client(self) -> dict[str, str]:
+        if self._config.state is None:
+            return {}
+        from fencepost.driver import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
+
+        return checkpoint_service.client(self._config, self._keys)
+
     def _compose(
         self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
         from fencepost.driver.recovery.dead_letters import remove_uncommitted  # noqa: PLC0415
-        from fencepost.entrypoint import load  # noqa: PLC0415
-        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
-        from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
-        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
 
         config = self._config
-        engine = SparkEngine(
-            spark=spark,
-            config=config,
-            transform=load(config.entrypoint, self._environment.code_dir),
-            sinks=open_sinks(
-                config,
-                session=table.session,
-                credentials=self._environment.credentials,
-                tls=self._connections.tls(),
-                kafka_properties=properties,
-                code_dir=self._environment.code_dir,
-                options_dir=self._environment.sink_options,
-            ),
-            properties=properties,
-        )
+        engine = self._engine(spark, table, properties)
         self._watch_executors(spark)
         self._watch_log(spark)
         self._watch_resources(spark)
@@ -232,19 +226,23 @@ class Driver:
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
         records = KafkaRecords(properties, config.patience)
         mirror = self._mirror(properties)
-        self._loop = Loop(
-            config=config,
-            driver=self._environment.driver,
-            fence=fence,
-            source=source,
-            records=records,
-            engine=engine,
-            stop=self._stop,
-            report=self._committed,
-            isolator=self._isolator(engine, table, source, records) if config.isolate else None,
-            claimed=lambda row: remove_uncommitted(row, config, table.session),
-            mirror=mirror.show if mirror is not None else ignore,
-        )
+        show = mirror.show if mirror is not None else ignore
+        if isinstance(engine, SparkEngine):
+            self._loop = Loop(
+                config=config,
+                driver=self._environment.driver,
+                fence=fence,
+                source=source,
+                records=records,
+                engine=engine,
+                stop=self._stop,
+                report=self._committed,
+                isolator=self._isolator(engine, table, source, records) if config.isolate else None,
+                claimed=lambda row: remove_uncommitted(row, config, table.session),
+                mirror=show,
+            )
+        else:
+            self._loop = self._stateful(engine, table, fence, source, records, mirror=show)
         self._watch_progress(self._loop, engine, fence)
         self._watch_life(self._loop, fence)
         self._serve_metrics(spark)
@@ -253,7 +251,78 @@ class Driver:
         if mirror is not None:
             mirror.end()
 
-    def _prepare(self, engine: SparkEngine) -> None:
+    def _engine(
+        self, spark: SparkSession, table: CassandraFenceTable, properties: Mapping[str, str]
+    ) -> SparkEngine | StatefulQuery:
+        """Return what runs the author's function: on batch after batch, or once for a query."""
+        from fencepost.entrypoint import finish_of, load  # noqa: PLC0415
+        from fencepost.sinks.opening import open_sinks  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
+
+        config = self._config
+        function = load(config.entrypoint, self._environment.code_dir)
+        sinks = open_sinks(
+            config,
+            session=table.session,
+            credentials=self._environment.credentials,
+            tls=self._connections.tls(),
+            kafka_properties=properties,
+            code_dir=self._environment.code_dir,
+            options_dir=self._environment.sink_options,
+        )
+        if config.state is None:
+            return SparkEngine(spark=spark, config=config, transform=function, sinks=sinks, properties=properties)
+        from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415 - a stateless run needs none of it
+
+        return StatefulQuery(
+            spark=spark,
+            config=config,
+            state=config.state,
+            stream=function,
+            finish=finish_of(config.entrypoint),
+            sinks=sinks,
+            properties=properties,
+        )
+
+    def _stateful(
+        self,
+        query: StatefulQuery,
+        table: CassandraFenceTable,
+        fence: Fence,
+        source: KafkaLog,
+        records: KafkaRecords,
+        *,
+        mirror: Callable[[Mapping[str, int]], None],
+    ) -> StatefulRun:
+        from fencepost.driver import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
+        from fencepost.driver.stateful_run import StatefulRun  # noqa: PLC0415
+        from fencepost.fence.cassandra.snapshots import SnapshotTable  # noqa: PLC0415
+        from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex  # noqa: PLC0415
+
+        config, keyspace = self._config, self._config.fence_keyspace
+        snapshots = SnapshotTable(table.session, keyspace)
+        run = StatefulRun(
+            config=config,
+            driver=self._environment.driver,
+            fence=fence,
+            source=source,
+            records=records,
+            query=query,
+            serve=partial(
+                checkpoint_service.serve, config, self._keys, host=self._environment.variables.get(Variable.POD_IP)
+            ),
+            chunks=CassandraChunks(table.session, keyspace, config.pipeline),
+            index=CassandraFileIndex(table.session, keyspace, config.pipeline),
+            snapshots=lambda: snapshots.checkpoints(config.pipeline),
+            stop=self._stop,
+            report=self._committed,
+            end=self.end,
+            mirror=mirror,
+        )
+        watchdogs.start("files", lambda: watchdogs.watch_files(run.collect, end=self.end))
+        return run
+
+    def _prepare(self, engine: SparkEngine | StatefulQuery) -> None:
         """Make sure that a batch can be run before the claim.
 
         Not after the first executor but before it: what Spark loads for the empty batch overlaps the executor's start.
@@ -295,7 +364,7 @@ class Driver:
 
         watchdogs.start("fence", lambda: watchdogs.watch_fence(check, end=self.end))
 
-    def _watch_progress(self, loop: Loop, engine: Engine, fence: Fence) -> None:
+    def _watch_progress(self, loop: Loop | StatefulRun, engine: SparkEngine | StatefulQuery, fence: Fence) -> None:
         def report(batch: InProgress, done: int) -> None:
             fence.report_progress(batch.row, done)
 
@@ -303,7 +372,7 @@ class Driver:
             "progress", lambda: watchdogs.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
         )
 
-    def _watch_life(self, loop: Loop, fence: Fence) -> None:
+    def _watch_life(self, loop: Loop | StatefulRun, fence: Fence) -> None:
         timeout = self._config.stall_timeout
         watch = partial(watchdogs.watch_life, lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
         watchdogs.start("life", watch)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from fencepost.batch import EMPTY, Batch, Written
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, split_offset_key
 from fencepost.driver import plan
 from fencepost.driver.leader_epochs import Committed, LeaderEpochs
 from fencepost.driver.log_polling import LogPolling, Stopping
@@ -31,9 +31,10 @@ def starting(row: FenceRow, found: Starting, topics: Iterable[str]) -> Starting:
     `row` is the one without what is accepted as lost.  Spark plans each other batch, after the claim; and it repeats a
     batch as a whole, however large it is.
     """
-    repeated = {} if row.planned_log is None else row.planned
+    wanted = set(topics)
+    repeated = {key: end for key, end in row.planned.items() if row.planned_log and split_offset_key(key)[0] in wanted}
     planned = {key: max(at, repeated.get(key, 0)) for key, at in found.offsets.items()}
-    return replace(found, planned=planned, begun=plan.begun(row, found.offsets, planned, topics))
+    return replace(found, planned=planned, begun=plan.begun(row, found.offsets, planned, wanted))
 
 
 class StreamPlan:
@@ -69,8 +70,20 @@ class StreamPlan:
         self._began: float | None = None
         self.looks_in_vain = 0
         """How often Kafka had nothing to read. From any thread."""
+        self.lag: int | None = None
+        """What the log held beyond the newest planned batch, in offsets; None before the first plan of this run."""
         self.hand: Batch = EMPTY
         """The batch that is being written; an empty one between batches. From any thread."""
+
+    @property
+    def limit(self) -> int:
+        """How many records the next batch may have."""
+        return self._limit.records
+
+    @property
+    def unavailable(self) -> tuple[str, ...]:
+        """The partitions that batches leave out."""
+        return self._planning.unavailable
 
     def start(self) -> Mapping[str, int]:
         """Return the committed offsets."""
@@ -105,6 +118,7 @@ class StreamPlan:
         row, found = self._row(), self._found
         if found is not None and _planned(found) == end:
             self._seen_epochs = found.batch.leader_epochs
+            self.lag = found.lag - found.batch.records
             position = found.position
             return PlannedBatch(
                 offsets=position.offsets, planned=end, growth_barrier=position.barrier, log_ends=found.log_ends

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import DependencyDown, NoExecutors
-from fencepost.fence import FenceUnavailable
+from fencepost.fence import Fenced, FenceUnavailable
 
 if TYPE_CHECKING:
     from fencepost.driver.loop import InProgress
@@ -30,6 +30,9 @@ PROGRESS_INTERVAL: Final = 5.0
 """Seconds that a batch takes before its progress is reported, and between two reports."""
 SIGN_INTERVAL: Final = 15.0
 """Most seconds between two signs of life; four fit into the stall timeout."""
+
+COLLECT_INTERVAL: Final = 300.0
+"""Seconds between two collections of a stateful pipeline's files."""
 
 RESOURCES_INTERVAL: Final = 60.0
 """Seconds between two log lines about the resources of the driver's JVM."""
@@ -169,6 +172,19 @@ def watch_log(
         if (found := judge(lines)) is not None:
             end(found)
             return
+
+
+def watch_files(collect: Callable[[], None], *, end: End, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Delete the files of the state that nothing reaches, at intervals; after a failure, at the next one."""
+    while True:
+        sleep(COLLECT_INTERVAL)
+        try:
+            collect()
+        except Fenced as error:
+            end(error)
+            return
+        except Exception as error:  # noqa: BLE001 - the database: others watch that
+            log.warning("unreachable files of the state are not deleted: %s", error)
 
 
 def watch_resources(measure: Callable[[], dict[str, int]], *, sleep: Callable[[float], object] = time.sleep) -> None:

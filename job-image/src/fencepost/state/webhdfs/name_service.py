@@ -51,7 +51,7 @@ class NameService:
     ) -> None:
         self._checkpoint = checkpoint
         self._keys = keys
-        self._scope = f"{scope}/{epoch}"
+        self._scope = scope_of(scope, epoch)
         self._root = f"/e{epoch}"
         self._address = address
         self._data_service = data_service
@@ -160,6 +160,11 @@ _OF_THE_FILE_SYSTEM: Final = {
     "GETSERVERDEFAULTS": answers.server_defaults(),
 }
 """Answers that depend on no path."""
+
+
+def scope_of(pipeline: str, epoch: int) -> str:
+    """Return the scope of the key that authenticates the requests of this epoch's clients."""
+    return f"{pipeline}/{epoch}"
 
 
 def asked_range(parameters: Mapping[str, str], length: int) -> tuple[int, int]:

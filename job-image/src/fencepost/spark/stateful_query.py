@@ -1,0 +1,291 @@
+"""The query of a stateful pipeline: what the author's `stream` makes of the records, batch after batch to the sinks.
+
+Spark's query runs in threads of the JVM, which call Python for the source's plans and for each batch's rows.  What
+Python raises there reaches the JVM as text, and the query ends; the exceptions themselves are kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.batch import Batch, Written
+from fencepost.context import WARM_TOKEN, BatchContext, StreamContext
+from fencepost.contract import DriverConfig, Reason, StateConfig
+from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
+from fencepost.kafka.reader import read
+from fencepost.spark import call_sites, failures, record_batches, sink_job
+from fencepost.spark.sink_job import SinkJob
+from fencepost.spark.stream_source import StreamSource
+from fencepost.spark.work_done import WorkDone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from fencepost.context import Finish, Stream
+    from fencepost.fence import FenceRow
+    from fencepost.sinks import Sink
+    from fencepost.spark.source import Read
+    from fencepost.spark.stream_source import Plans
+
+MODES: Final = ("append", "update")
+"""The output modes. 'complete' would write the whole state with each batch."""
+QUERY_LOGGER: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+"""Logs what ends a query, with all stack traces; the verdict of the run says it once."""
+CALLBACKS_LOGGER: Final = "py4j.clientserver"
+"""Logs each exception of Python code that Java called; who gets the exception logs it too."""
+
+
+class StatefulQuery:
+    """Builds the query, and runs it. Methods raise DriverError; `run` also raises what the plans or `write` raise."""
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        config: DriverConfig,
+        state: StateConfig,
+        stream: Stream,
+        finish: Finish | None,
+        sinks: Mapping[str, Sink],
+        properties: Mapping[str, str],
+        records: Read | None = None,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._finish = finish
+        self._sinks = SinkJob(sinks)
+        self._progress = WorkDone(spark, start_timeout=config.start_timeout)
+        self._mode = _mode(state.output_mode)
+        self._plans = _LaterPlans()
+        reading = records or partial(read, properties=dict(properties), patience=config.task_patience)
+        self._source = StreamSource(spark, self._plans, read=reading, split=config.source.split_partitions)
+        self._failure: BaseException | None = None
+        self._frame = self._built(stream)
+
+    def check(self) -> None:
+        """Compare the columns with the sinks, for code that has passed `warm` before. Raises BadSpec."""
+        self._empty_batch()
+
+    def warm(self) -> None:
+        """Write an empty batch from every core: Python workers, what `finish` makes of it, sessions of the sinks.
+
+        Nothing is written: the fence is not held yet. What `stream` does with records is not tried. Raises BadSpec.
+        """
+        reports, context = self._empty_batch()
+        with sink_job.translated(context, is_warm_up=True):
+            self._sinks.run(reports)
+
+    def run(self, location: str, plans: Plans, write: Callable[[DataFrame, int], None]) -> None:
+        """Run the query on the checkpoint at a location until something is raised, and raise that.
+
+        `write` gets the rows of each batch and its number.
+        """
+        from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415
+
+        self._plans.plans = plans
+        self._quiet()
+
+        def guarded(rows: DataFrame, batch: int) -> None:
+            try:
+                write(rows, batch)
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+
+        try:
+            query = self._started(location, guarded)
+        except AnalysisException as error:
+            raise _invalid(failures.short(error)) from error
+        try:
+            query.awaitTermination()
+        except PySparkException as error:
+            found = self._source.failure or self._failure
+            if found is None:
+                raise _of_query(error) from error
+            raise found from None
+        raise BatchFailed("the query ended without an error")
+
+    def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
+        """Write the rows of a batch at the row's timestamp; the state of the batch is written with them."""
+        before = time.monotonic()
+        context = self._context(
+            batch.spans(),
+            version=row.version,
+            token=row.write_timestamp,
+            is_repeated=is_repeated,
+            spark=rows.sparkSession,
+        )
+        token = record_batches.token_of(context)
+        self._sinks.begin(token)
+        rows.sparkSession.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
+        with sink_job.translated(context, is_warm_up=False), self._once(rows) as shared:
+            reports = self._sinks.reports(self._outputs(shared, context, is_warm_up=False), token)
+            prepared = time.monotonic()
+            work = self._sinks.run(reports)
+        self._sinks.finish(token)
+        phases = {
+            "transform": round((prepared - before) * 1000),
+            "job": round((time.monotonic() - prepared) * 1000),
+        }
+        call_sites.stop_recording(self._config.spark_conf)
+        if batch.is_empty:  # the counts are of the last batch that read something
+            return Written(work, phases=phases)
+        counts = self._source.counts
+        records, size = counts.total()
+        return Written(
+            work, phases=phases, records=records, size=size, reached=counts.reached(), epochs=counts.epochs()
+        )
+
+    def progress(self) -> int:
+        """Return a number that grows while the current batch makes progress; see `SparkEngine.progress`."""
+        return self._progress.poll()
+
+    def _built(self, stream: Stream) -> DataFrame:
+        """Return the author's frame. Raises BadSpec unless it is a stream that Spark can run."""
+        from pyspark.sql import DataFrame  # noqa: PLC0415
+
+        context = StreamContext(
+            pipeline=self._config.pipeline, epoch=self._config.epoch, args=self._config.args, spark=self._spark
+        )
+        try:
+            found: object = stream(self._source.frame(), context)
+        except Exception as error:
+            raise _of_stream(error) from error
+        if not isinstance(found, DataFrame):
+            raise _invalid(f"stream returned {type(found).__name__}, not a DataFrame")
+        if not found.isStreaming:
+            raise _invalid(
+                "stream returned a DataFrame that is not streaming",
+                remedy="Derive what stream returns from its events.",
+            )
+        self._check_mode(found)
+        return found
+
+    def _check_mode(self, frame: DataFrame) -> None:
+        """Raise BadSpec for a query that Spark does not run in the output mode, before anything is claimed."""
+        from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark's JVM API
+        sql = jvm.org.apache.spark.sql
+        mode = getattr(sql.streaming.OutputMode, self._mode.capitalize())()
+        try:
+            plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark's JVM API
+            sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+        except AnalysisException as error:
+            raise _invalid(failures.short(error)) from error
+
+    def _started(self, location: str, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        writer = self._frame.writeStream.outputMode(self._mode).foreachBatch(write)
+        return writer.option("checkpointLocation", location).start()
+
+    def _outputs(self, rows: DataFrame, context: BatchContext, *, is_warm_up: bool) -> dict[str, DataFrame]:
+        finish: Finish = self._finish or (lambda found, _context: found)
+        return sink_job.outputs(finish, rows, context, self._sinks.names, is_warm_up=is_warm_up)
+
+    @contextmanager
+    def _once(self, rows: DataFrame) -> Iterator[DataFrame]:
+        """Keep the rows for the block where they may be used twice: each use would update the state."""
+        if self._finish is None:
+            yield rows
+            return
+        kept = rows.persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
+
+    def _empty_batch(self) -> tuple[DataFrame, BatchContext]:
+        """Return what writes an empty batch. Raises BadSpec."""
+        cores = max(1, int(self._spark.sparkContext.defaultParallelism))
+        rows = self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, self._frame.schema)
+        context = self._context({}, version=0, token=WARM_TOKEN)
+        with sink_job.translated(context, is_warm_up=True):
+            outputs = self._outputs(rows, context, is_warm_up=True)
+            for name, frame in outputs.items():
+                self._sinks.check(name, frame.schema)
+            return self._sinks.reports(outputs, record_batches.token_of(context)), context
+
+    def _context(
+        self,
+        offsets: Mapping[str, tuple[int, int]],
+        *,
+        version: int,
+        token: int,
+        is_repeated: bool = False,
+        spark: SparkSession | None = None,
+    ) -> BatchContext:
+        return BatchContext(
+            pipeline=self._config.pipeline,
+            epoch=self._config.epoch,
+            version=version,
+            token=token,
+            offsets=offsets,
+            args=self._config.args,
+            is_repeated=is_repeated,
+            spark=spark or self._spark,
+        )
+
+    def _quiet(self) -> None:
+        """Log once, as the verdict, what ends the query."""
+        logging.getLogger(CALLBACKS_LOGGER).setLevel(logging.CRITICAL)
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark's JVM API
+        log4j = jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel(QUERY_LOGGER, log4j.Level.OFF)
+
+
+class _LaterPlans:
+    """The plans of a query that is built before they are known: they begin with the claim."""
+
+    plans: Plans
+
+    def start(self) -> Mapping[str, int]:
+        return self.plans.start()
+
+    def end(self, start: Mapping[str, int]) -> Mapping[str, int]:
+        return self.plans.end(start)
+
+    def batch(self, start: Mapping[str, int], end: Mapping[str, int]) -> Batch:
+        return self.plans.batch(start, end)
+
+
+def _mode(name: str) -> str:
+    if name not in MODES:
+        raise BadSpec(
+            f"output mode {name!r} is not {' or '.join(map(repr, MODES))}",
+            reason=Reason.TRANSFORM_INVALID,
+            remedy="Set spec.state.outputMode to update, and read the whole result from the sink's table.",
+        )
+    return name
+
+
+def _nothing(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Make no rows of these."""
+    for _ in rows:
+        pass
+    return iter(())
+
+
+def _invalid(message: str, *, remedy: str | None = None) -> BadSpec:
+    return BadSpec(message, reason=Reason.TRANSFORM_INVALID, remedy=remedy)
+
+
+def _of_stream(error: Exception) -> DriverError:
+    """Return why `stream` raised: it gets no records, so it raises the same in each run."""
+    found = failures.of_transform(error, is_warm_up=True)
+    if not isinstance(found, BadSpec):
+        return found
+    return BadSpec(f"stream: {failures.short(error)}", reason=found.reason, remedy="Correct stream.")
+
+
+def _of_query(error: Exception) -> DriverError:
+    """Return why Spark ended the query, where neither the plans nor a batch failed."""
+    return failures.of_job(error, is_warm_up=False)

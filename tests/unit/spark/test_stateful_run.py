@@ -1,0 +1,293 @@
+"""Runs of a stateful pipeline on real Spark: log, fence and chunks are in memory.
+
+Records of two partitions are counted by key and minute; every seventh one is ten minutes late.  A run ends as a process
+does: from some call to the fence or the chunks on, none has an effect.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.batch import Range
+from fencepost.context import StreamContext
+from fencepost.contract import StateConfig
+from fencepost.driver import checkpoint_service
+from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.stateful_run import StatefulRun
+from fencepost.errors import BadSpec
+from fencepost.fence import Fence, Fenced
+from fencepost.sinks import BatchToken, Sink, SinkTask
+from fencepost.spark import session as spark_session
+from fencepost.spark.stateful_query import StatefulQuery
+from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.chunks import ChunkStore
+from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.webhdfs.authentication import Keys
+from unit.driver.loop_world import FakeRecords, World, config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+STATE = StateConfig(partitions=2, max_bytes=1 << 30, data_port=0)
+ENDS = {"t/0": 40, "t/1": 20}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def reading(
+    ranges: Sequence[Range], *, reached: Callable[[str, int], object], seen: Callable[[str, int, int], object]
+) -> Iterator[pa.RecordBatch]:
+    """One record per offset, fifteen seconds apart."""
+    del reached, seen
+    from fencepost.testing import record_batch  # noqa: PLC0415
+
+    for one in ranges:
+        yield record_batch(
+            [
+                {
+                    "partition": one.partition,
+                    "offset": offset,
+                    "timestamp": START + timedelta(seconds=15 * offset - 600 * (offset % 7 == 6)),
+                    "value": str(offset % 3).encode(),
+                }
+                for offset in range(one.start, one.until)
+            ]
+        )
+
+
+def stream(events: DataFrame, context: StreamContext) -> DataFrame:
+    """Count by key and minute; late events do not count."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
+
+    assert context.args == ()
+    counted = events.withWatermark("timestamp", "2 minutes").groupBy(F.window("timestamp", "1 minute"), "value").count()
+    return counted.select(
+        F.col("window.start").cast("long").alias("minute"), F.col("value").cast("string").alias("key"), "count"
+    )
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Writes rows into a file of their own, with the token of their batch."""
+
+    folder: str
+
+    def write(self, batches: Iterable[pa.RecordBatch], batch: BatchToken) -> Iterator[int]:
+        rows = [row for found in batches for row in found.to_pylist()]
+        if not batch.is_warm_up:
+            text = json.dumps([batch.token, [list(row.values()) for row in rows]])
+            (Path(self.folder) / f"{uuid.uuid4()}.json").write_text(text)
+        yield len(rows)
+
+
+class FileSink(Sink):
+    """A table in files: of a key's rows the one with the highest token stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def check(self, schema: StructType) -> None:
+        assert schema.names == ["minute", "key", "count"]
+
+    def task(self) -> SinkTask:
+        return FileTask(str(self.folder))
+
+    def table(self) -> dict[tuple[int, str], int]:
+        found = sorted(json.loads(path.read_text()) for path in self.folder.glob("*.json"))
+        return {(minute, key): count for _, rows in found for minute, key, count in rows}
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Pipeline:
+    """A pipeline across its runs."""
+
+    spark: SparkSession
+    sink: FileSink
+    world: World = field(default_factory=World)
+    chunks: MemoryChunks = field(default_factory=MemoryChunks)
+    index: MemoryFileIndex = field(default_factory=MemoryFileIndex)
+    reports: list[Report] = field(default_factory=list)
+    ended: list[BaseException] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    before_write: Callable[[int], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.world.log.ends = dict(ENDS)
+
+    def run(self, *, fault: Callable[[int], None] = lambda _: None) -> None:
+        """Take over, and run until everything is read. `fault` sees how many changes a run has begun and made."""
+        made = config(self.world.take_over(), state=STATE, limit=20, batch_interval=0.01)
+        self.calls.clear()
+
+        def change(call: str) -> None:
+            if call in {"swap", "write", "add_range"}:
+                self.calls.append(call)
+                fault(len(self.calls))
+
+        for store in (self.world.table, self.chunks, self.index):
+            store.before = store.after = change
+        try:
+            self.started(made).run()
+        finally:
+            for store in (self.world.table, self.chunks, self.index):
+                store.before = store.after = lambda _call: None
+
+    def started(self, made: Any, stop: threading.Event | None = None) -> StatefulRun:
+        stop = stop or threading.Event()
+        keys = Keys("of the generation")
+        hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()
+        for name, value in checkpoint_service.client(made, keys).items():
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+        idle: list[float] = []
+
+        def wait(seconds: float) -> None:
+            idle.append(seconds)
+            stop.wait(0.01)
+            if len(idle) > 40:
+                stop.set()
+
+        query = StatefulQuery(
+            spark=self.spark, config=made, state=STATE, stream=stream, finish=None, sinks={"s": self.sink},
+            properties={}, records=reading,
+        )  # fmt: skip
+        inner = query.write
+
+        def write(rows: DataFrame, *rest: Any, **more: Any) -> Any:
+            written = inner(rows, *rest, **more)
+            self.before_write(made.epoch)
+            return written
+
+        query.write = write  # type: ignore[method-assign]
+        return StatefulRun(
+            config=made, driver=f"pod-{made.epoch}", fence=Fence(self.world.table, made.pipeline, patience=1),
+            source=self.world.log, records=FakeRecords(self.world.log), query=query, serve=partial(serve, made, keys),
+            chunks=self.chunks, index=self.index, snapshots=lambda: (), stop=stop, report=self.reports.append,
+            end=self.ended.append, wait=wait,
+        )  # fmt: skip
+
+    def outcome(self) -> tuple[Mapping[str, int], dict[tuple[int, str], int]]:
+        return self.world.row().offsets, self.sink.table()
+
+
+@contextmanager
+def serve(made: Any, keys: Keys, checkpoint: Checkpoint, chunks: ChunkStore) -> Iterator[str]:
+    with checkpoint_service.serve(made, keys, checkpoint, chunks, host=None) as location:
+        yield location
+
+
+@pytest.fixture
+def made(spark: SparkSession, tmp_path: Path) -> Callable[[], Pipeline]:
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    settings = spark_session.settings(config(1, state=STATE), {})
+
+    def make() -> Pipeline:
+        session = spark.newSession()
+        for name, value in settings.items():
+            if name.startswith(("spark.sql.streaming.", "spark.sql.shuffle.", "spark.sql.session.")):
+                session.conf.set(name, value)
+        folder = tmp_path / str(uuid.uuid4())
+        folder.mkdir()
+        return Pipeline(session, FileSink(folder))
+
+    return make
+
+
+def test_a_run_killed_at_any_change_leaves_offsets_state_and_output_as_one_that_was_not(
+    made: Callable[[], Pipeline],
+) -> None:
+    """The last rows of a key are what the state has of it."""
+    undisturbed = made()
+    undisturbed.run()
+    offsets, table = undisturbed.outcome()
+    calls = len(undisturbed.calls)
+    assert offsets == ENDS
+    assert sum(report.records for report in undisturbed.reports) == sum(ENDS.values())
+    assert sum(table.values()) < sum(ENDS.values())
+    assert undisturbed.world.row().planned_log is None
+
+    killed, kills = made(), 0
+    for at in (3, 7, 12, 18, calls // 2):
+        try:
+            killed.run(fault=partial(dead_from, at))
+        except Exception:  # noqa: BLE001 - whatever Spark makes of it
+            kills += 1
+    assert kills > 2
+    killed.run()
+    assert killed.outcome() == (offsets, table)
+
+
+def dead_from(at: int, call: int) -> None:
+    if call >= at:
+        raise Killed
+
+
+def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[], Pipeline]) -> None:
+    undisturbed, pipeline = made(), made()
+    undisturbed.run()
+    written: list[int] = []
+
+    def replace_driver(epoch: int) -> None:
+        written.append(epoch)
+        if len(written) == 2:
+            pipeline.world.take_over()
+
+    pipeline.before_write = replace_driver
+    with pytest.raises(Fenced):
+        pipeline.run()
+    assert isinstance(pipeline.ended[0], Fenced)
+    assert written == [1, 1]
+    pipeline.before_write = lambda _: None
+    pipeline.run()
+    assert pipeline.outcome() == undisturbed.outcome()
+
+
+@pytest.mark.parametrize(
+    ("function", "mode", "message"),
+    [
+        (lambda _events, _context: None, "update", "returned NoneType, not a DataFrame"),
+        (lambda events, _context: events.sparkSession.range(1), "update", "is not streaming"),
+        (lambda events, _context: events.groupBy("value").count(), "append", "watermark"),
+        (lambda events, _context: events, "complete", "output mode 'complete' is not 'append' or 'update'"),
+        (lambda _events, _context: 1 / 0, "update", "division by zero"),
+        (lambda events, _context: events.select("absent"), "update", "absent"),
+    ],
+)
+def test_a_stream_that_cannot_run_is_refused_before_the_claim(
+    made: Callable[[], Pipeline], function: Any, mode: str, message: str
+) -> None:
+    pipeline = made()
+    with pytest.raises(BadSpec, match=message):
+        StatefulQuery(
+            spark=pipeline.spark, config=config(1), state=replace(STATE, output_mode=mode), stream=function,
+            finish=None, sinks={"s": pipeline.sink}, properties={}, records=reading,
+        )  # fmt: skip
+
+
+def test_a_warm_up_writes_nothing_and_compares_the_columns(made: Callable[[], Pipeline]) -> None:
+    pipeline = made()
+    query = StatefulQuery(
+        spark=pipeline.spark, config=config(1), state=STATE, stream=stream, finish=lambda rows, _: {"s": rows},
+        sinks={"s": pipeline.sink}, properties={}, records=reading,
+    )  # fmt: skip
+    query.warm()
+    query.check()
+    assert pipeline.sink.table() == {}
