@@ -7,8 +7,9 @@ holds the lease reports pipelines: what another one remembers may be long out of
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -50,6 +51,8 @@ class PrometheusMetrics:
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._registry.register(MemoryCollector())
+        self._gauges: dict[Gauge, Collection[tuple[str, ...]]] = {}
+        """Those of pipelines, with the values that labels besides these may have."""
         registry = self._registry
         self._reconciles = Counter(
             "fencepost_reconcile", "Passes of the loop, by outcome.", ["outcome"], registry=registry
@@ -109,7 +112,9 @@ class PrometheusMetrics:
             "progress_unreadable", "1 when the pipeline's ProgressUnreadable condition is True, else 0."
         )
         self._retention_risk = self._gauge(
-            "retention_risk", "1 for the reason of the pipeline's RetentionRisk condition, else 0.", "reason"
+            "retention_risk",
+            "1 for the reason of the pipeline's RetentionRisk condition, else 0.",
+            reason=RETENTION_REASONS,
         )
         self._time_lag = self._gauge("time_lag_seconds", "Age of the oldest record that is not committed.")
         self._time_to_loss = self._gauge(
@@ -125,9 +130,9 @@ class PrometheusMetrics:
             "dead_letters", "Records set aside as dead letters, as the fence row counts them."
         )
         self._durability_at_risk = self._gauge(
-            "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", "setting"
+            "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", setting=SETTINGS
         )
-        self._state = self._gauge("state", "1 for the state that the pipeline is in.", "state")
+        self._state = self._gauge("state", "1 for the state that the pipeline is in.", state=State)
         self._offsets = PartitionGauge(
             "fencepost_pipeline_committed_offset", "Next offset to read, as committed.", self._pipelines, self._budget
         )
@@ -156,25 +161,17 @@ class PrometheusMetrics:
         """Set the pipeline's gauges; a figure that is not known has no series, rather than an old value."""
         labels = (key.namespace, key.name)
         true = {c.type: c.reason for c in status.conditions if c.status == "True"}
-        self._ready.labels(*labels).set("Ready" in true)
-        self._planned_step.labels(*labels).set("Reconciling" in true and status.not_ready_since is None)
-        self._open_records.labels(*labels).set(sum(found.records for found in status.open_transactions))
-        self._stalled_transactions.labels(*labels).set("TransactionStalled" in true)
-        self._progress_unreadable.labels(*labels).set("ProgressUnreadable" in true)
-        self._falling_behind.labels(*labels).set("FallingBehind" in true)
-        self._unobserved.labels(*labels).set("Unobserved" in true)
-        self._offline.labels(*labels).set(len(status.offline_partitions))
-        self._paused.labels(*labels).set("Paused" in true)
-        for reason in RETENTION_REASONS:
-            self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
-        weak = {each.setting for each in status.durability.weak} if status.durability else set()
-        for setting in SETTINGS:
-            self._durability_at_risk.labels(*labels, setting).set(setting in weak)
-        self._restarts.observed(key, status)
         letters = status.dead_letters.count if status.dead_letters else 0
-        for state in State:
-            self._state.labels(*labels, state.value).set(state is status.state)
         figures = {
+            self._ready: "Ready" in true,
+            self._planned_step: "Reconciling" in true and status.not_ready_since is None,
+            self._open_records: sum(found.records for found in status.open_transactions),
+            self._stalled_transactions: "TransactionStalled" in true,
+            self._progress_unreadable: "ProgressUnreadable" in true,
+            self._falling_behind: "FallingBehind" in true,
+            self._unobserved: "Unobserved" in true,
+            self._offline: len(status.offline_partitions),
+            self._paused: "Paused" in true,
             self._lag: status.lag,
             self._epoch: status.epoch,
             self._dead_letters: letters if status.epoch is not None else None,
@@ -184,9 +181,17 @@ class PrometheusMetrics:
         }
         for gauge, figure in figures.items():
             if figure is None:
-                _drop(gauge, *labels)
+                gauge.remove(*labels)
             else:
                 gauge.labels(*labels).set(figure)
+        for reason in RETENTION_REASONS:
+            self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
+        weak = {each.setting for each in status.durability.weak} if status.durability else set()
+        for setting in SETTINGS:
+            self._durability_at_risk.labels(*labels, setting).set(setting in weak)
+        for state in State:
+            self._state.labels(*labels, state.value).set(state is status.state)
+        self._restarts.observed(key, status)
         lags = backlog.lags if backlog is not None else {}
         worst = sorted(lags.items(), key=lambda each: (-each[1], each[0]))[:MOST_LAGS]
         self._lags.set(key, worst)
@@ -219,27 +224,11 @@ class PrometheusMetrics:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self.passes.forget(key)
-        gauges = (self._ready, self._planned_step, self._lag, self._epoch, self._catch_up, self._beats, self._successes)
-        backlog = (self._time_lag, self._time_to_loss)
-        conditions = (self._open_records, self._stalled_transactions, self._progress_unreadable, self._dead_letters)
-        for gauge in (
-            *gauges,
-            *backlog,
-            *conditions,
-            self._falling_behind,
-            self._offline,
-            self._unobserved,
-            self._paused,
-        ):
-            _drop(gauge, key.namespace, key.name)
-        for setting in SETTINGS:
-            _drop(self._durability_at_risk, key.namespace, key.name, setting)
+        for gauge, values in self._gauges.items():
+            for value in values:
+                gauge.remove(key.namespace, key.name, *value)
         self._restarts.forget(key)
         self._batches.forget(key)
-        for state in State:
-            _drop(self._state, key.namespace, key.name, state.value)
-        for reason in RETENTION_REASONS:
-            _drop(self._retention_risk, key.namespace, key.name, reason)
         self._offsets.forget(key)
         self._lags.forget(key)
 
@@ -258,9 +247,8 @@ class PrometheusMetrics:
     def _of_pipelines(self) -> bytes:
         return generate_latest(self._pipelines)
 
-    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
-        return Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *labels], registry=self._pipelines)
-
-
-def _drop(gauge: Gauge, *labels: str) -> None:
-    gauge.remove(*labels)
+    def _gauge(self, name: str, words: str, **label: Iterable[str]) -> Gauge:
+        """Return a gauge with a series for each pipeline, or for each value that one label more may have."""
+        gauge = Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *label], registry=self._pipelines)
+        self._gauges[gauge] = tuple(itertools.product(*label.values()))
+        return gauge
