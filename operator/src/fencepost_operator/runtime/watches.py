@@ -7,11 +7,11 @@ that is being deleted, so its cleanup would be skipped. With watches alone, kopf
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import kopf
@@ -99,6 +99,31 @@ async def watch(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """One kind: what of an object counts as a change, and which pipeline that wakes, by its name."""
+
+    kind: tuple[str, str, str]
+    handler: str = "changed"
+    pipeline: Callable[[kopf.Body], str | None]
+    changes: ChangeFilter = field(default_factory=ChangeFilter)
+    content: Callable[[kopf.Body], object] = lambda _: None
+    on_event: Callable[[kopf.Body], None] = lambda _: None
+    on_change: Callable[[ObjectKey], None] = lambda _: None
+
+
+def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]) -> Iterator[_Watch]:
+    yield _Watch(kind=(GROUP, VERSION, PLURAL), pipeline=lambda body: body.meta.name)
+    yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound)
+    for kind in CHILDREN:
+        child = _Watch(kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by)
+        yield replace(child, on_event=note_pod) if kind[2] == "pods" else child
+    for kind in PARTS:
+        # A Service has no generation, and little of a status.
+        asked = _ASKED if kind[2] == "statefulsets" else (*_ASKED, "resourceVersion")
+        yield _Watch(kind=kind, handler="applied", pipeline=_owner, changes=ChangeFilter(asked), on_change=note_part)
+
+
 def _registry(
     loops: Controller, note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]
 ) -> kopf.OperatorRegistry:
@@ -108,97 +133,50 @@ def _registry(
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - kopf's
         return _login(**arguments)
 
-    _watch_objects(registry, loops)
-    _watch_children(registry, loops, note_pod)
-    _watch_parts(registry, loops, note_part)
+    for each in _watches(note_pod, note_part):
+        _add(registry, loops, each)
     return registry
 
 
-def _watch_objects(registry: kopf.OperatorRegistry, loops: Controller) -> None:
-    changes, asked = ChangeFilter(), ChangeFilter()
+def _add(registry: kopf.OperatorRegistry, loops: Controller, watched: _Watch) -> None:
+    group, version, plural = watched.kind
 
-    @kopf.on.event(GROUP, VERSION, PLURAL, id=f"{PLURAL}-changed", registry=registry)
-    async def pipeline_changed(
+    @kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-{watched.handler}", registry=registry)
+    async def changed(
         namespace: str | None,
         name: str,
-        meta: kopf.Meta,
-        event: kopf.RawEvent,
-        **_: Any,  # noqa: ANN401 - kopf's
-    ) -> None:
-        key = ObjectKey(namespace or "", name)
-        if changes.is_change(key, meta, deleted=event["type"] == "DELETED"):
-            loops.wake(key)
-
-    @kopf.on.event(GROUP, VERSION, REWIND_PLURAL, id=f"{REWIND_PLURAL}-changed", registry=registry)
-    async def rewind_changed(
-        namespace: str | None,
-        name: str,
-        meta: kopf.Meta,
         body: kopf.Body,
         event: kopf.RawEvent,
         **_: Any,  # noqa: ANN401 - kopf's
     ) -> None:
-        changed = asked.is_change(ObjectKey(namespace or "", name), meta, deleted=event["type"] == "DELETED")
-        pipeline = (body.get("spec") or {}).get("pipeline")
-        if changed and isinstance(pipeline, str) and pipeline:
-            loops.wake(ObjectKey(namespace or "", pipeline))
-
-
-def _watch_children(
-    registry: kopf.OperatorRegistry, loops: Controller, note_pod: Callable[[Mapping[str, Any]], None]
-) -> None:
-    children = {plural: ChangeFilter(_IDENTITY) for _, _, plural in CHILDREN}
-
-    async def child_changed(
-        namespace: str | None,
-        name: str,
-        meta: kopf.Meta,
-        body: kopf.Body,
-        event: kopf.RawEvent,
-        resource: kopf.Resource,
-        **_: Any,  # noqa: ANN401 - kopf's
-    ) -> None:
-        if resource.plural == "pods":
-            note_pod(body)
-        owner, key = meta.labels.get(labels.PIPELINE), ObjectKey(namespace or "", name)
-        content = [body.get("status"), _own(meta.labels), _own(meta.annotations)]
-        changed = children[resource.plural].is_change(key, meta, deleted=event["type"] == "DELETED", content=content)
-        if changed and owner and namespace:
-            loops.wake(ObjectKey(namespace, owner))
-
-    for group, version, plural in CHILDREN:
-        kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-changed", registry=registry)(
-            child_changed
+        watched.on_event(body)
+        key, pipeline = ObjectKey(namespace or "", name), watched.pipeline(body)
+        is_change = watched.changes.is_change(
+            key, body.meta, deleted=event["type"] == "DELETED", content=watched.content(body)
         )
+        if is_change and pipeline and namespace:
+            watched.on_change(ObjectKey(namespace, pipeline))
+            loops.wake(ObjectKey(namespace, pipeline))
+
+
+def _rewound(rewind: kopf.Body) -> str | None:
+    """Return the pipeline that a rewind names; its user may have written anything there."""
+    name = (rewind.get("spec") or {}).get("pipeline")
+    return name if isinstance(name, str) else None
+
+
+def _owner(child: kopf.Body) -> str | None:
+    return child.meta.labels.get(labels.PIPELINE)
+
+
+def _decided_by(child: kopf.Body) -> object:
+    """Return what a decision reads of a child, beside its identity: its status, and the operator's own marks."""
+    return [child.get("status"), _own(child.meta.labels), _own(child.meta.annotations)]
 
 
 def _own(marks: Mapping[str, str]) -> dict[str, str]:
     """Return the labels or annotations that are the operator's."""
     return {name: value for name, value in marks.items() if name.startswith(f"{GROUP}/")}
-
-
-def _watch_parts(registry: kopf.OperatorRegistry, loops: Controller, note_part: Callable[[ObjectKey], None]) -> None:
-    # A Service has no generation, and little of a status.
-    parts = {plural: ChangeFilter((*_ASKED, "resourceVersion")) for _, _, plural in PARTS}
-    parts["statefulsets"] = ChangeFilter()
-
-    async def part_changed(
-        namespace: str | None,
-        name: str,
-        meta: kopf.Meta,
-        event: kopf.RawEvent,
-        resource: kopf.Resource,
-        **_: Any,  # noqa: ANN401 - kopf's
-    ) -> None:
-        owner, key = meta.labels.get(labels.PIPELINE), ObjectKey(namespace or "", name)
-        if parts[resource.plural].is_change(key, meta, deleted=event["type"] == "DELETED") and owner and namespace:
-            note_part(ObjectKey(namespace, owner))
-            loops.wake(ObjectKey(namespace, owner))
-
-    for group, version, plural in PARTS:
-        kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-applied", registry=registry)(
-            part_changed
-        )
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -227,4 +205,4 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - ko
     if found is None or not host:
         return kopf.login_with_kubeconfig(**arguments)
     host = f"[{host}]" if ":" in host else host
-    return dataclasses.replace(found, server=f"https://{host}:{port}")
+    return replace(found, server=f"https://{host}:{port}")
