@@ -28,14 +28,22 @@ def revision_labels(key: ObjectKey) -> dict[str, str]:
 
 def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:
     """Return the labels of a run's Job and pod."""
+    return {**_labels(key, DRIVER), EPOCH: str(epoch)}
+
+
+def purge_labels(key: ObjectKey) -> dict[str, str]:
+    """Return the labels of the Job of a rewind, its pod and its ConfigMap."""
+    return _labels(key, PURGE)
+
+
+def _labels(key: ObjectKey, component: str) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": "fencepost-driver",
+        "app.kubernetes.io/name": f"fencepost-{component}",
         "app.kubernetes.io/instance": key.name,
         "app.kubernetes.io/managed-by": "fencepost",
         "app.kubernetes.io/part-of": "fencepost",
         PIPELINE: key.name,
-        COMPONENT: DRIVER,
-        EPOCH: str(epoch),
+        COMPONENT: component,
     }
 
 

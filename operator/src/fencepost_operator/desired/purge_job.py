@@ -35,10 +35,12 @@ def purge_job_name(rewind: Rewind, epoch: int) -> str:
 def purge_job(*, pipeline: Pipeline, spec: Spec, config: DriverConfig, rewind: Rewind, name: str) -> dict[str, Any]:
     """Return the manifest of a Job that mounts the ConfigMap of the same name."""
     job = run_job(pipeline=pipeline, spec=spec, config=config, generation=0, spec_hash="")
-    marks = _labels(pipeline)
     job["metadata"] = _metadata(pipeline, rewind, name)
     template, pod = job["spec"]["template"], job["spec"]["template"]["spec"]
-    template["metadata"] = {"labels": marks, "annotations": encode(spec.cluster.pod_annotations)}
+    template["metadata"] = {
+        "labels": labels.purge_labels(pipeline.key),
+        "annotations": encode(spec.cluster.pod_annotations),
+    }
     job["spec"] |= {
         "backoffLimit": ATTEMPTS,
         "podFailurePolicy": {
@@ -86,17 +88,6 @@ def _metadata(pipeline: Pipeline, rewind: Rewind, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": pipeline.key.namespace,
-        "labels": _labels(pipeline),
+        "labels": labels.purge_labels(pipeline.key),
         "ownerReferences": [{**owner, "controller": True}],
-    }
-
-
-def _labels(pipeline: Pipeline) -> dict[str, str]:
-    return {
-        "app.kubernetes.io/name": "fencepost-purge",
-        "app.kubernetes.io/instance": pipeline.key.name,
-        "app.kubernetes.io/managed-by": "fencepost",
-        "app.kubernetes.io/part-of": "fencepost",
-        labels.PIPELINE: pipeline.key.name,
-        labels.COMPONENT: labels.PURGE,
     }

@@ -6,7 +6,8 @@ only the operator, which fences first, starts another.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.contract import (
@@ -22,7 +23,7 @@ from fencepost.contract import (
     DriverConfig,
     Variable,
 )
-from fencepost_operator.api import Pipeline, SinkSpec, Spec
+from fencepost_operator.api import Pipeline, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names, run_config
 from fencepost_operator.desired.data_service import driver_scratch
@@ -95,6 +96,7 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
         "priorityClassName": cluster.priority_class_name,
         "serviceAccountName": cluster.service_account_name,
     }
+    mounted = list(_mounted(spec, config_map=config_map))
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -103,12 +105,15 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
         "securityContext": POD_SECURITY,
         **{name: value for name, value in optional.items() if value},
         "tolerations": _tolerations(spec),
-        "containers": [_container(spec, auth_secret=auth_secret)],
-        "volumes": _volumes(spec, config_map=config_map),
+        "containers": [_container(spec, auth_secret=auth_secret, mounted=mounted)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": driver_scratch(spec)}},
+            *({"name": each.name, **each.source} for each in mounted),
+        ],
     }
 
 
-def _container(spec: Spec, *, auth_secret: str) -> dict[str, Any]:
+def _container(spec: Spec, *, auth_secret: str, mounted: Sequence[_Mounted]) -> dict[str, Any]:
     job = spec.job
     container: dict[str, Any] = {
         "name": labels.DRIVER,
@@ -126,7 +131,10 @@ def _container(spec: Spec, *, auth_secret: str) -> dict[str, Any]:
         ],
         "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": _mounts(spec),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own volume
+            *({"name": each.name, "mountPath": each.folder, "readOnly": True} for each in mounted),
+        ],
     }
     if job.image_pull_policy:
         container["imagePullPolicy"] = job.image_pull_policy
@@ -153,44 +161,27 @@ def _from_secret(variable: str, secret: str, key: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def _mounts(spec: Spec) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own volume
-        {"name": "config", "mountPath": run_config.MOUNT, "readOnly": True},
-    ]
-    if spec.job.code_config_map:
-        mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
-    if spec.source.kafka.properties_secret:
-        mounts.append({"name": "kafka", "mountPath": KAFKA_PROPERTIES_DIR, "readOnly": True})
-    if spec.checkpoint.cassandra.tls:
-        mounts.append({"name": "cassandra-tls", "mountPath": CASSANDRA_TLS_DIR, "readOnly": True})
-    mounts += [
-        {"name": volume, "mountPath": f"{SINK_OPTIONS_DIR}/{sink.name}", "readOnly": True}
-        for volume, sink in _sinks_with_secrets(spec)
-    ]
-    return mounts
+@dataclass(frozen=True, slots=True)
+class _Mounted:
+    """A volume with files that the container reads in a folder."""
+
+    name: str
+    folder: str
+    source: dict[str, Any]
 
 
-def _volumes(spec: Spec, *, config_map: str) -> list[dict[str, Any]]:
-    volumes: list[dict[str, Any]] = [
-        {"name": "tmp", "emptyDir": {"sizeLimit": driver_scratch(spec)}},
-        {"name": "config", "configMap": {"name": config_map}},
-    ]
-    if spec.job.code_config_map:
-        volumes.append({"name": "code", "configMap": {"name": spec.job.code_config_map}})
-    if spec.source.kafka.properties_secret:
-        volumes.append({"name": "kafka", "secret": {"secretName": spec.source.kafka.properties_secret}})
+def _mounted(spec: Spec, *, config_map: str) -> Iterator[_Mounted]:
+    """Yield them. A sink's is named by its place in the spec: the sink's own name may not be a volume's."""
+    yield _Mounted("config", run_config.MOUNT, {"configMap": {"name": config_map}})
+    if code := spec.job.code_config_map:
+        yield _Mounted("code", CODE_DIR, {"configMap": {"name": code}})
+    if properties := spec.source.kafka.properties_secret:
+        yield _Mounted("kafka", KAFKA_PROPERTIES_DIR, {"secret": {"secretName": properties}})
     if tls := spec.checkpoint.cassandra.tls:
-        volumes.append({"name": "cassandra-tls", "secret": {"secretName": tls.secret_name}})
-    volumes += [
-        {"name": volume, "secret": {"secretName": sink.options_secret}} for volume, sink in _sinks_with_secrets(spec)
-    ]
-    return volumes
-
-
-def _sinks_with_secrets(spec: Spec) -> list[tuple[str, SinkSpec]]:
-    """Return each sink with options in a Secret, after the name of its volume (a sink's own may not be one)."""
-    return [(f"sink-{index}", sink) for index, sink in enumerate(spec.sinks) if sink.options_secret]
+        yield _Mounted("cassandra-tls", CASSANDRA_TLS_DIR, {"secret": {"secretName": tls.secret_name}})
+    for index, sink in enumerate(spec.sinks):
+        if options := sink.options_secret:
+            yield _Mounted(f"sink-{index}", f"{SINK_OPTIONS_DIR}/{sink.name}", {"secret": {"secretName": options}})
 
 
 def _tolerations(spec: Spec) -> list[dict[str, Any]]:

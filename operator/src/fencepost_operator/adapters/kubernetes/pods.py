@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters.kubernetes.api_server import NODES, ApiServer, Json
 from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
-from fencepost_operator.errors import PortError
+from fencepost_operator.errors import PortError, Rejected
 from fencepost_operator.masking import masked
 from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 from fencepost_operator.text import single_line
@@ -81,6 +82,17 @@ def owners(found: Json) -> str:
     references = found["metadata"].get("ownerReferences") or []
     named = (f"{owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})" for owner in references)
     return single_line(" and ".join(named), limit=200) or "no object"
+
+
+def refuse_another_owner(wanted: Manifest, found: Json) -> None:
+    """Raise Rejected where the object that exists under the name of the wanted one has another owner."""
+    if wanted["metadata"]["ownerReferences"][0]["uid"] in owner_uids(found):
+        return
+    kind, name, namespace = wanted["kind"], wanted["metadata"]["name"], wanted["metadata"]["namespace"]
+    raise Rejected(
+        f"{kind} {namespace}/{name} exists and belongs to {owners(found)}",
+        remedy=f"find out who created it, then run: kubectl delete {kind.lower()} {name} --namespace {namespace}",
+    )
 
 
 def statuses(pod: Json) -> Iterator[Json]:

@@ -49,12 +49,7 @@ class KubernetesRevisions:
 
     async def _replace_unless_equal(self, key: ObjectKey, uid: str, wanted: Manifest, found: Json) -> None:
         name = wanted["metadata"]["name"]
-        if uid not in pods.owner_uids(found):
-            raise Rejected(
-                f"ControllerRevision {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
-                remedy=f"find out who created it, then run: kubectl delete controllerrevision {name}"
-                f" --namespace {key.namespace}",
-            )
+        pods.refuse_another_owner(wanted, found)
         try:
             _read(key, uid, name, found)
         except Rejected:

@@ -149,12 +149,7 @@ class KubernetesRuns:
                 found = await self.api.get(CONFIG_MAPS, namespace=key.namespace, name=name)
             if found is None:
                 continue
-            if wanted["metadata"]["ownerReferences"][0]["uid"] not in pods.owner_uids(found):
-                raise Rejected(
-                    f"ConfigMap {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
-                    remedy=f"find out who created it, then run: kubectl delete configmap {name}"
-                    f" --namespace {key.namespace}",
-                )
+            pods.refuse_another_owner(wanted, found)
             _refuse_a_kept_config(key, found)
             if found.get("data") == wanted["data"]:
                 return
@@ -248,13 +243,8 @@ def _driver_has_terminated(pod: Mapping[str, Any]) -> bool:
 
 def _refuse_another_job(key: ObjectKey, wanted: Manifest, found: Json) -> None:
     """Raise Rejected unless the Job that exists is the one that is wanted: same owner, epoch, spec and cluster."""
-    name, owner = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]["uid"]
-    if owner not in pods.owner_uids(found):
-        raise Rejected(
-            f"Job {key.namespace}/{name} exists and belongs to {pods.owners(found)}",
-            remedy=f"find out who created it, then run: kubectl delete job {name} --namespace {key.namespace}",
-        )
-    marks = (labels.EPOCH, labels.SPEC_HASH, labels.GENERATION)
+    pods.refuse_another_owner(wanted, found)
+    name, marks = wanted["metadata"]["name"], (labels.EPOCH, labels.SPEC_HASH, labels.GENERATION)
     if any(_note(found, mark) != _note(wanted, mark) for mark in marks):
         raise Rejected(
             f"Job {key.namespace}/{name} exists and was created for another spec or another Spark cluster",
