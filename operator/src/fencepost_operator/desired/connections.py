@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fencepost_operator.api import CassandraConnection, CassandraSpec, KafkaConnection, ObjectKey, Spec
+from fencepost_operator.desired import names
 
 
 def cassandra_connection(key: ObjectKey, checkpoint: CassandraSpec) -> CassandraConnection:
@@ -24,6 +25,11 @@ def cassandra_connection(key: ObjectKey, checkpoint: CassandraSpec) -> Cassandra
         replication_class=checkpoint.replication.class_,
         replication_factor=checkpoint.replication.replication_factor,
     )
+
+
+def fence_row(key: ObjectKey, checkpoint: CassandraSpec, scope: str) -> tuple[CassandraConnection, str]:
+    """Return the way to the fence row, and its key."""
+    return cassandra_connection(key, checkpoint), names.fence_key(scope, key)
 
 
 def sink_connections(key: ObjectKey, spec: Spec) -> dict[str, KafkaConnection]:

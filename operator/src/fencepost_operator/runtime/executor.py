@@ -27,8 +27,7 @@ from fencepost_operator.actions import (
     UninstallCluster,
 )
 from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig
-from fencepost_operator.desired import names
-from fencepost_operator.desired.connections import cassandra_connection
+from fencepost_operator.desired.connections import fence_row
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
 from fencepost_operator.ports import Ports
 
@@ -65,54 +64,38 @@ class Executor:
             case StopRun(name=name) | DeleteRun(name=name):
                 await ports.runs.stop(key, name)
             case CreateFence(owner=owner):
-                await ports.fences.create(self._connection(pipeline), self._row(pipeline), owner)
+                await ports.fences.create(*self._fence(pipeline), owner)
             case TakeOverFence(epoch=epoch, version=version, owner=owner):
-                await ports.fences.take_over(self._connection(pipeline), self._row(pipeline), epoch, version, owner)
+                await ports.fences.take_over(*self._fence(pipeline), epoch, version, owner)
             case AcceptLoss(committed_ms=committed_ms, loss=loss, by=by, choice=choice):
-                await ports.fences.accept_loss(
-                    self._connection(pipeline), self._row(pipeline), committed_ms, loss, by=by, choice=choice
+                await ports.fences.accept_loss(*self._fence(pipeline), committed_ms, loss, by=by, choice=choice)
+            case TakeSnapshot(id=found, trigger=trigger, name=name, owner=owner):
+                await ports.fences.take_snapshot(
+                    *self._fence(pipeline), owner=owner, snapshot=found, trigger=trigger, name=name
                 )
-            case TakeSnapshot() | DropSnapshots():
-                await self._keep_snapshots(pipeline, action)
+            case DropSnapshots(ids=ids):
+                await ports.fences.drop_snapshots(*self._fence(pipeline), ids)
             case StartPurge(job=job, config_map=config_map):
                 await ports.purges.start(key, job, config_map)
             case RewindFence():
-                await self._rewind(pipeline, action)
+                await ports.fences.rewind(
+                    *self._fence(pipeline),
+                    epoch=action.epoch,
+                    version=action.version,
+                    offsets=action.offsets,
+                    leader_epochs=action.leader_epochs,
+                    growth_barrier=action.growth_barrier,
+                    keeps_output=action.keeps_output,
+                )
             case ReleaseFence(epoch=epoch, version=version):
-                await ports.fences.release(self._connection(pipeline), self._row(pipeline), epoch, version)
+                await ports.fences.release(*self._fence(pipeline), epoch, version)
             case _:
                 assert_never(action)
 
-    async def _rewind(self, pipeline: Pipeline, action: RewindFence) -> None:
-        await self.ports.fences.rewind(
-            self._connection(pipeline),
-            self._row(pipeline),
-            epoch=action.epoch,
-            version=action.version,
-            offsets=action.offsets,
-            leader_epochs=action.leader_epochs,
-            growth_barrier=action.growth_barrier,
-            keeps_output=action.keeps_output,
-        )
-
-    async def _keep_snapshots(self, pipeline: Pipeline, action: TakeSnapshot | DropSnapshots) -> None:
-        connection, row, fences = self._connection(pipeline), self._row(pipeline), self.ports.fences
-        match action:
-            case TakeSnapshot(id=found, trigger=trigger, name=name, owner=owner):
-                await fences.take_snapshot(connection, row, owner=owner, snapshot=found, trigger=trigger, name=name)
-            case DropSnapshots(ids=ids):
-                await fences.drop_snapshots(connection, row, ids)
-            case _:
-                assert_never(action)
-
-    def _row(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key)
-
-    @staticmethod
-    def _connection(pipeline: Pipeline) -> CassandraConnection:
+    def _fence(self, pipeline: Pipeline) -> tuple[CassandraConnection, str]:
         if pipeline.checkpoint is None:
             raise Rejected("the spec is invalid, so the checkpoint cannot be found", remedy="correct the spec")
-        return cassandra_connection(pipeline.key, pipeline.checkpoint)
+        return fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
 
 
 def reason_of_failure(action: Action, error: FencepostError) -> Reason:

@@ -25,9 +25,8 @@ from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.kafka.lag import unread_positions
 from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.run.open_batch import is_open
-from fencepost_operator.desired import names
 from fencepost_operator.desired.code import finishing_spec, revision_in
-from fencepost_operator.desired.connections import cassandra_connection, kafka_connection, sink_connections
+from fencepost_operator.desired.connections import cassandra_connection, fence_row, kafka_connection, sink_connections
 from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
@@ -146,8 +145,8 @@ class Observer:
     async def _checkpoint(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
         if pipeline.checkpoint is None:
             return INVALID_SPEC
-        connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
-        return await self._see(self.ports.fences.read(connection, self._row_of(pipeline)))
+        row = fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return await self._see(self.ports.fences.read(*row))
 
     async def _progress(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
@@ -157,11 +156,8 @@ class Observer:
             return fence if isinstance(fence, Unknown) else INVALID_SPEC
         if fence.value is None or not reports_matter(fence.value, by_driver=source == Known(None)):
             return NotAsked()
-        connection = cassandra_connection(pipeline.key, pipeline.checkpoint)
-        return await self._see(self.ports.fences.read_progress(connection, self._row_of(pipeline)))
-
-    def _row_of(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key)
+        row = fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return await self._see(self.ports.fences.read_progress(*row))
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
@@ -174,12 +170,8 @@ class Observer:
             return fence
         if fence.value is None:
             return NotAsked()
-        connection, name = (
-            cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra),
-            self._row_of(pipeline),
-        )
-        committed_ms = commit_ms(fence.value.committed_at)
-        return await self._see(self.ports.fences.read_loss(connection, name, committed_ms, loss))
+        row = fence_row(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
+        return await self._see(self.ports.fences.read_loss(*row, commit_ms(fence.value.committed_at), loss))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None] | NotAsked:
         if not isinstance(pipeline.spec, Spec):
@@ -241,8 +233,8 @@ class Observer:
             return NotAsked()
         if isinstance(fence, Unknown):
             return fence  # a Cassandra that does not answer is not waited for twice
-        connection = cassandra_connection(pipeline.key, pipeline.spec.checkpoint.cassandra)
-        return await self._see(self.ports.fences.snapshots(connection, self._row_of(pipeline)))
+        row = fence_row(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
+        return await self._see(self.ports.fences.snapshots(*row))
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool] | NotAsked:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""

@@ -12,8 +12,7 @@ from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStatus, RewindStep, Spec
 from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
-from fencepost_operator.desired import names
-from fencepost_operator.desired.connections import cassandra_connection, kafka_connection
+from fencepost_operator.desired.connections import fence_row, kafka_connection
 from fencepost_operator.observation import Fact, Known, NotAsked, PurgeJob, RewindFacts
 from fencepost_operator.ports import Ports
 
@@ -62,8 +61,8 @@ class RewindObserver:
     async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None] | NotAsked:
         if wanted is None:
             return NotAsked()
-        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
-        return await self.see(self.ports.fences.find_snapshot(connection, self._row(pipeline), wanted))
+        row = fence_row(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        return await self.see(self.ports.fences.find_snapshot(*row, wanted))
 
     async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None] | NotAsked:
         name = purge_due(rewind)
@@ -75,12 +74,7 @@ class RewindObserver:
         done = status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
             return NotAsked()
-        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
+        row, since = fence_row(pipeline.key, spec.checkpoint.cassandra, self.config.scope), done.finished_at
         return await self.see(
-            self.ports.fences.first_commit(
-                connection, self._row(pipeline), epoch=status.epoch, version=status.version, since=done.finished_at
-            )
+            self.ports.fences.first_commit(*row, epoch=status.epoch, version=status.version, since=since)
         )
-
-    def _row(self, pipeline: Pipeline) -> str:
-        return names.fence_key(self.config.scope, pipeline.key)
