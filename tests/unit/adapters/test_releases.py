@@ -212,6 +212,8 @@ async def test_damage_is_looked_for_once_and_what_helm_cannot_restore_is_accepte
     await releases.restore(KEY)
     assert helm.asked == [f"restore {names.release_name(KEY)}"]
     assert await damage() == (), "an admission webhook changes it again, for example"
+    await releases.uninstall(KEY)
+    assert await damage() == ("ConfigMap orders-g3-conf was changed (data.spark)",), "that was of another release"
     api.live = None
     assert await damage() == ("ConfigMap orders-g3-conf was deleted",)
 

@@ -118,8 +118,9 @@ class HelmReleases:
         )
 
     async def uninstall(self, key: ObjectKey) -> None:
-        """Remove the release; nothing to do when it is not there."""
-        self.note_change(key)
+        """Remove the release, and forget what was compared with it; nothing to do when it is not there."""
+        for known in (self._listed, self._intact, self._accepted):
+            known.pop(key, None)
         if await self._revisions(key, exclusive=True):
             words = ("uninstall", names.release_name(key), "--ignore-not-found")
             await self.helm.change("uninstall", *words, tenant=key.namespace, namespace=self.namespace)
