@@ -10,7 +10,7 @@ import json
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -78,6 +78,20 @@ class Kafka:
 
     def produce(self, topic: str, count: int, *, partitions: int = 4, start: int = 0) -> None:
         """Produce records numbered from `start`, round robin; each one is confirmed."""
+        self.send(
+            topic,
+            (
+                {
+                    "value": json.dumps({"n": number, "x": number / 2, "city": f"c{number % 7}"}),
+                    "key": str(number % 100),
+                    "partition": number % partitions,
+                }
+                for number in range(start, start + count)
+            ),
+        )
+
+    def send(self, topic: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Produce records, each one as the arguments of `Producer.produce`; each one is confirmed."""
         refused: list[KafkaError] = []
 
         def confirm(error: KafkaError | None, _: Message) -> None:
@@ -92,12 +106,10 @@ class Kafka:
                 "message.timeout.ms": 60000,
             }
         )
-        for number in range(start, start + count):
-            value = json.dumps({"n": number, "x": number / 2, "city": f"c{number % 7}"})
+        for record in records:
             while True:
                 try:
-                    place = number % partitions
-                    producer.produce(topic, value=value, key=str(number % 100), partition=place, on_delivery=confirm)
+                    producer.produce(topic, **record, on_delivery=confirm)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -223,7 +235,7 @@ class Pipeline:
             process = subprocess.Popen(
                 [
                     self.docker, "run", "--rm", "--name", container, "--network", "host", "--read-only",
-                    "--tmpfs", "/tmp", "--user", "1000660000:0", "--cap-drop", "ALL",  # noqa: S108 - in the container
+                    "--tmpfs", "/tmp:exec", "--user", "1000660000:0", "--cap-drop", "ALL",  # noqa: S108 - in the container
                     "--volume", f"{PACKAGE}:{PACKAGE_IN_IMAGE}:ro", "--volume", f"{CODE}:/opt/fencepost/code:ro",
                     "--volume", f"{last}:/dev/termination-log",
                     *(f"--volume={source}:{target}:ro" for target, source in self.volumes.items()),
