@@ -121,7 +121,7 @@ def test_the_driver_takes_what_the_operator_sets_for_the_state() -> None:
     assert (conf[f"{store}.rocksdb.boundedMemoryUsage"], conf[f"{store}.rocksdb.maxMemoryUsageMB"]) == ("true", "256")
 
 
-@pytest.mark.parametrize(("memory", "heap", "of_state"), [("1Gi", 450, 62), ("2Gi", 972, 256), ("8Gi", 3891, 1024)])
+@pytest.mark.parametrize(("memory", "heap", "of_state"), [("1Gi", 480, 32), ("2Gi", 972, 256), ("8Gi", 3891, 1024)])
 def test_a_worker_shares_its_memory_with_the_state(memory: str, heap: int, of_state: int) -> None:
     spec = stateful(cluster={"worker": {"memory": memory}})
     conf = config_of(spec).spark_conf

@@ -15,8 +15,9 @@ WORKER_OVERHEAD_SHARE: Final = 0.4
 STATE_SHARE: Final = 8
 """Of a worker's memory, the part of RocksDB. Without a bound 8 partitions took up to 271 MiB, and that grows with them;
 within 128 MiB they took a quarter longer per batch of 200,000 new keys, so a worker of 2Gi gives 256 MiB."""
-SMALLEST_HEAP: Final = 450 * MEBIBYTE
-"""Spark refuses a smaller one."""
+SMALLEST_HEAP: Final = 480 * MEBIBYTE
+"""Spark refuses to start with less than 450 MiB of what the JVM says it has: the heap without one survivor space, which
+is up to a 24th of the heap. With 450 MiB each executor ended at once."""
 
 
 def executor_heap(worker_memory: int, *, is_stateful: bool = False) -> int:
