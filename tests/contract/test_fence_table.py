@@ -28,6 +28,7 @@ from fencepost.fence.cassandra.history import read_changes
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
+from fencepost.fence.errors import FenceSchemaInvalid
 from fencepost.fence.history import restored
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
@@ -417,9 +418,9 @@ def test_a_snapshot_is_written_once_and_never_changed(cassandra: CassandraFenceT
     ids = [snapshot_id(at.replace(minute=minute), row.pipeline) for minute in range(3)]
     full = replace(row, **FULL)  # type: ignore[arg-type]
     for one in ids:
-        snapshots.insert(row.pipeline, snapshot_of(full, id=one, trigger=Trigger.ON_DEMAND, name="v1"))
+        assert snapshots.insert(row.pipeline, snapshot_of(full, id=one, trigger=Trigger.ON_DEMAND, name="v1"))
     later = replace(full, version=8, offsets={"a/0": 9})
-    snapshots.insert(row.pipeline, snapshot_of(later, id=ids[0], trigger=Trigger.ON_DEMAND, name="v1"))
+    assert not snapshots.insert(row.pipeline, snapshot_of(later, id=ids[0], trigger=Trigger.ON_DEMAND, name="v1"))
     first = snapshots.read(row.pipeline, ids[0])
     assert first == snapshot_of(full, id=ids[0], trigger=Trigger.ON_DEMAND, name="v1")
     assert first.at == at.replace(minute=0)
@@ -441,7 +442,10 @@ def test_a_snapshot_fits_the_table_of_the_first_release(cassandra: CassandraFenc
         cassandra.session.execute(f"ALTER TABLE {keyspace}.snapshots DROP IF EXISTS {column}", timeout=60)
     snapshots = SnapshotTable(cassandra.session, keyspace)
     one = snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), row.pipeline)
-    snapshots.insert(row.pipeline, snapshot_of(replace(row, **FULL), id=one, trigger=Trigger.SCHEDULE, name=None))  # type: ignore[arg-type]
+    whole = snapshot_of(replace(row, **FULL), id=one, trigger=Trigger.SCHEDULE, name=None)  # type: ignore[arg-type]
+    snapshots.insert(row.pipeline, whole)
+    with pytest.raises(FenceSchemaInvalid, match="lacks the column checkpoint"):
+        snapshots.insert(row.pipeline, replace(whole, checkpoint=b"state"))
     found = present(snapshots.read(row.pipeline, one))
     assert (found.offsets, found.topic_ids, found.version) == ({"a/0": 5}, {"a": "id"}, 7)
     cassandra.session.execute(f"DROP TABLE {keyspace}.snapshots", timeout=60)

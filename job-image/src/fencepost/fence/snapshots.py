@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
+from fencepost.fence.errors import FenceUnavailable
 from fencepost.fence.row import FenceRow
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 """What a snapshot may be called."""
+WRITTEN_WITHIN: Final = 300.0
+"""Seconds from the read of a row to the write of its snapshot; a driver keeps the files of an older row for longer."""
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN: Final = 0x01B21DD213814000
 """Steps of 100 ns from the start of a time UUID's calendar, 1582, to 1970."""
@@ -73,6 +77,41 @@ def snapshot_of(row: FenceRow, *, id: UUID, trigger: str, name: str | None) -> S
         growth_barrier=row.growth_barrier,
         checkpoint=row.checkpoint,
     )
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots are kept. Every method raises FenceError."""
+
+    def insert(self, pipeline: str, snapshot: Snapshot) -> bool:
+        """Insert the snapshot unless one with its id is there; return whether it was inserted."""
+        ...
+
+    def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
+        """Delete snapshots; nothing to do for one that is gone."""
+        ...
+
+
+def take(
+    read: Callable[[], FenceRow],
+    store: SnapshotStore,
+    *,
+    id: UUID,  # noqa: A002 - the column's name
+    trigger: str,
+    name: str | None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Copy the row that `read` returns into the snapshot with this id unless it is there.
+
+    A process that is frozen between read and write deletes what it wrote too late: the files of its state may be gone.
+    Raises FenceError, FenceUnavailable where it took longer than WRITTEN_WITHIN.
+    """
+    began = monotonic()
+    row = read()
+    is_inserted = store.insert(row.pipeline, snapshot_of(row, id=id, trigger=trigger, name=name))
+    took = monotonic() - began
+    if is_inserted and took > WRITTEN_WITHIN:
+        store.delete(row.pipeline, [id])
+        raise FenceUnavailable(f"snapshot {id} was written {took:.0f} s after the fence row was read; it is deleted")
 
 
 def snapshot_id(at: datetime, *purpose: str) -> UUID:

@@ -20,11 +20,12 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.fence import Fence, Fenced, FenceRow
+from fencepost.fence.snapshots import WRITTEN_WITHIN
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.fence_committer import reached_by
 from fencepost.state.file_ids import FileIndex, FileRange
 
-GRACE: Final = 900.0
+GRACE: Final = 3 * WRITTEN_WITHIN
 """Seconds that a file is unreached before it is deleted; a snapshot takes less from its read to its write."""
 AT_ONCE: Final = 256
 """Files of one deletion."""

@@ -30,8 +30,11 @@ class SnapshotTable:
     session: Session
     keyspace: str
 
-    def insert(self, pipeline: str, snapshot: Snapshot) -> None:
-        """Insert the snapshot unless one with its id is there; columns that an older schema lacks are left out."""
+    def insert(self, pipeline: str, snapshot: Snapshot) -> bool:
+        """Insert the snapshot unless one with its id is there; return whether it was inserted.
+
+        Columns that an older schema lacks are left out.  Raises FenceSchemaInvalid where that is the state's.
+        """
         epochs = sealed(snapshot.leader_epochs, snapshot.offsets, snapshot.topic_ids)
         values: dict[str, Any] = {
             "pipeline": pipeline,
@@ -49,11 +52,13 @@ class SnapshotTable:
         if snapshot.checkpoint is not None:
             values["checkpoint"] = snapshot.checkpoint
         there = [name for name in self._columns() if name in values]
+        if snapshot.checkpoint is not None and "checkpoint" not in there:
+            raise FenceSchemaInvalid(f"table {self._table} lacks the column checkpoint, so a snapshot has no state")
         marks = ", ".join("?" * len(there))
-        self._execute(
-            f"INSERT INTO {self._table} ({', '.join(there)}) VALUES ({marks}) IF NOT EXISTS",
-            [values[name] for name in there],
-        )
+        insert = f"INSERT INTO {self._table} ({', '.join(there)}) VALUES ({marks}) IF NOT EXISTS"
+        with translated(self._doing):
+            answer = self.session.execute(self.session.prepare(insert), [values[name] for name in there])
+            return bool(answer.was_applied)
 
     def newest(self, pipeline: str, *, with_offsets: bool = False) -> tuple[Snapshot, ...]:
         """Return the newest snapshots, at most MOST, the newest first; none without the table.
@@ -90,9 +95,12 @@ class SnapshotTable:
         return tuple(found.checkpoint for found in rows if found.checkpoint is not None)
 
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
-        """Delete snapshots; nothing to do for one that is gone."""
+        """Delete snapshots; nothing to do for one that is gone.
+
+        The condition orders a deletion after the insert, whose timestamp is a Cassandra node's.
+        """
         for one in ids:
-            self._execute(f"DELETE FROM {self._table} WHERE pipeline = ? AND id = ?", [pipeline, one])
+            self._execute(f"DELETE FROM {self._table} WHERE pipeline = ? AND id = ? IF EXISTS", [pipeline, one])
 
     @property
     def _table(self) -> str:

@@ -20,7 +20,7 @@ from fencepost.fence.cassandra.history import changes_after
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
 from fencepost.fence.history import Change, first_commit, hour_of
-from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
+from fencepost.fence.snapshots import Snapshot, Trigger, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
 from fencepost_operator.adapters.cassandra.durability_settings import read_settings
@@ -128,12 +128,16 @@ class CassandraFenceStore:
         """Copy the row into the snapshot with this id unless it is there; see the port."""
 
         def copy(table: CassandraFenceTable) -> None:
-            row = Fence(table, pipeline, patience=_PATIENCE).read()
-            if row is None or row.owner != owner:
-                raise Conflict(f"the fence row of {pipeline} is not this pipeline's any more")
-            if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
-                raise Conflict(f"the fence row of {pipeline} was claimed by the run that the snapshot was to precede")
-            _snapshots(table).insert(pipeline, snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name))
+            def read() -> FenceRow:
+                row = Fence(table, pipeline, patience=_PATIENCE).read()
+                if row is None or row.owner != owner:
+                    raise Conflict(f"the fence row of {pipeline} is not this pipeline's any more")
+                if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
+                    why = "was claimed by the run that the snapshot was to precede"
+                    raise Conflict(f"the fence row of {pipeline} {why}")
+                return row
+
+            take(read, _snapshots(table), id=UUID(snapshot), trigger=trigger, name=name)
 
         await self._migrate(connection)
         await self._with_table(connection, copy)
