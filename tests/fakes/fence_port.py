@@ -137,11 +137,13 @@ class FakeFences:
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
         keeps_output: bool,
+        snapshot: str | None,
     ) -> None:
         row = await self.read(connection, pipeline)
         if row is None or (row.epoch, row.version, row.driver) != (epoch, version, None):
             raise Conflict("the row is elsewhere")
         fence = self.world.fence(pipeline)
+        checkpoint = None if snapshot is None else self.world.snapshots[pipeline, snapshot].checkpoint
         await self._write(
             "rewind",
             lambda: fence.rewind(
@@ -150,6 +152,7 @@ class FakeFences:
                 leader_epochs=leader_epochs,
                 growth_barrier=growth_barrier,
                 keeps_output=keeps_output,
+                checkpoint=checkpoint,
             ),
         )
 

@@ -148,7 +148,8 @@ class RewindFence:
     """Set an unclaimed row's offsets back, on condition of epoch and version. Dangerous: batches are repeated.
 
     Maps are of 'topic/partition'; `leader_epochs` are of the partitions that move.  `keeps_output`: a batch stays begun
-    in the partitions that do not move.
+    in the partitions that do not move.  `snapshot` is the id of the one whose state is set with the offsets; None of a
+    pipeline without state.
     """
 
     epoch: int
@@ -157,6 +158,7 @@ class RewindFence:
     leader_epochs: Mapping[str, int]
     growth_barrier: Mapping[str, int]
     keeps_output: bool
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -342,8 +342,12 @@ class FenceStore(Protocol):
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
         keeps_output: bool,
+        snapshot: str | None,
     ) -> None:
-        """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
+        """Set the offsets of an unclaimed row back, and its state to that of the snapshot with this id.
+
+        Raises Conflict when the row is elsewhere, or claimed; Rejected without the snapshot.
+        """
         ...
 
     async def first_commit(

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -23,10 +25,12 @@ from fencepost.fence import (
 )
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.snapshots import Snapshot, snapshot_id
 from fencepost_operator.adapters.cassandra import fence_store, login
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
+from present import present
 
 PLACE = connection_to("cassandra", credentials_secret="account", create_schema=True)  # noqa: S106 - a name
 
@@ -290,3 +294,46 @@ async def test_a_wrong_value_in_the_row_is_rejected_with_a_remedy_for_the_row(
     cassandra.failure = None
     await store.read(PLACE, "other")
     assert len(cassandra.opened) == 1, "the session stays, and other pipelines read"
+
+
+@dataclass(slots=True)
+class Snapshots:
+    """The snapshots of pipeline p."""
+
+    found: dict[UUID, Snapshot] = field(default_factory=dict)
+
+    def read(self, pipeline: str, id: UUID) -> Snapshot | None:  # noqa: A002 - as in the table
+        assert pipeline == "p"
+        return self.found.get(id)
+
+
+async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
+    store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_state, without, gone = (
+        snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), name) for name in ("with", "without", "gone")
+    )
+    snapshots = Snapshots(
+        {
+            with_state: Snapshot(id=with_state, trigger="Schedule", checkpoint=b"state"),
+            without: Snapshot(id=without, trigger="Schedule"),
+        }
+    )
+    monkeypatch.setattr(fence_store, "_snapshots", lambda _: snapshots)
+    await store.create(PLACE, "p", "me")
+
+    async def rewind(snapshot: UUID | None) -> bytes | None:
+        row = present(cassandra.table.read("p"))
+        await store.rewind(
+            PLACE, "p", epoch=row.epoch, version=row.version, offsets={"t/0": 3}, leader_epochs={}, growth_barrier={},
+            keeps_output=True, snapshot=str(snapshot) if snapshot else None,
+        )  # fmt: skip
+        return present(cassandra.table.read("p")).checkpoint
+
+    assert await rewind(with_state) == b"state"
+    assert await rewind(without) is None, "one of before the first commit"
+    assert await rewind(with_state) == b"state"
+    with pytest.raises(Rejected, match="does not exist any more"):
+        await rewind(gone)
+    assert present(cassandra.table.read("p")).checkpoint == b"state"
+    assert await rewind(None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -17,16 +18,28 @@ from fencepost.contract import (
     StateConfig,
     Variable,
 )
+from fencepost.fence.snapshots import snapshot_id
 from fencepost.spark import session
-from fencepost_operator.api import ObjectKey, Pipeline, Reason, ReconcileConfig, Spec, parse, read_pipeline
-from fencepost_operator.decision.rewind.machine import STATEFUL
+from fencepost_operator.actions import DropSnapshots, RewindFence
+from fencepost_operator.api import (
+    ObjectKey,
+    Pipeline,
+    Reason,
+    ReconcileConfig,
+    SnapshotsStatus,
+    Spec,
+    parse,
+    read_pipeline,
+)
 from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.run_job import run_job
-from fencepost_operator.observation import Known, RewindFacts
-from unit.operator.scenes import CLUSTER, FAILED, FENCED, NOW, RECORDED, ROW, WELL, Scene, started
-from unit.operator.test_rewind_steps import BEFORE, GO, seen
+from fencepost_operator.observation import Known, PurgeJob, RewindFacts
+from present import present
+from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, WELL, Scene, started
+from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, asked, begun, job, seen
+from unit.operator.test_rewind_steps import FENCED as TAKEN_OVER
 
 JOB: Final = {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"}
 CASSANDRA: Final = {
@@ -213,6 +226,68 @@ def test_a_row_with_the_commits_of_another_mode_is_not_run() -> None:
     assert new.decide().reason != Reason.INVALID_SPEC
 
 
-def test_a_rewind_of_a_stateful_pipeline_is_refused() -> None:
-    (update,) = seen(of_state(BEFORE), (GO,), RewindFacts()).decide().rewinds
-    assert (update.status.phase, update.status.message) == ("Failed", STATEFUL)
+FULL: Final = replace(KEPT, offsets=BACK, checkpoint=b"state at 10")
+TO_SNAPSHOT: Final = asked({"snapshot": "s"})
+
+
+@pytest.mark.parametrize("to", [{"offsets": BACK}, {"timestamp": "2026-01-31T12:00:00Z"}])
+def test_a_rewind_of_state_by_time_or_offsets_is_refused(to: dict[str, Any]) -> None:
+    """No state belongs to such a place but that of a snapshot."""
+    facts = RewindFacts(positions=Known(BACK))
+    (update,) = seen(of_state(BEFORE), (asked(to),), facts).decide().rewinds
+    assert update.status.phase == "Failed"
+    assert "nothing was changed" in update.status.message
+    assert "has the state only of its snapshots: name one of `fencepost snapshots list`" in update.status.message
+
+
+def test_before_its_first_commit_a_stateful_pipeline_has_no_state_to_set_back() -> None:
+    scene = of_state(BEFORE)
+    row = scene.observation.fence
+    assert isinstance(row, Known)
+    new = scene.seen(fence=replace(present(row.value), checkpoint=None, committed_at=None))
+    (update,) = seen(new, (GO,), RewindFacts()).decide().rewinds
+    assert update.status.phase == "Stop"
+
+
+def test_a_rewind_to_a_snapshot_sets_its_state_back_with_the_offsets() -> None:
+    (update,) = seen(of_state(BEFORE), (TO_SNAPSHOT,), RewindFacts(snapshot=Known(FULL))).decide().rewinds
+    assert update.status.phase == "Stop"
+    taken = of_state(TAKEN_OVER)
+    (update,) = seen(
+        taken, (begun(TO_SNAPSHOT, backup="b"),), RewindFacts(snapshot=Known(FULL), backup=Known(KEPT))
+    ).decide().rewinds  # fmt: skip
+    assert present(update.status.target).snapshot == str(FULL.id)
+    set_back = begun(TO_SNAPSHOT, backup="b", target=update.status.target, records_to_repeat=40)
+    action = seen(taken, (set_back,), RewindFacts()).decide().action
+    assert isinstance(action, RewindFence)
+    assert (action.offsets, action.snapshot) == (BACK, str(FULL.id))
+
+
+def test_a_stateless_pipeline_takes_the_offsets_of_a_snapshot_alone() -> None:
+    facts = RewindFacts(snapshot=Known(FULL), backup=Known(KEPT))
+    (update,) = seen(TAKEN_OVER, (begun(TO_SNAPSHOT, backup="b"),), facts).decide().rewinds
+    assert present(update.status.target).snapshot is None
+
+
+def test_state_is_not_set_back_to_before_a_topic_was_added() -> None:
+    """Its records before its committed offsets would be in no state."""
+    scene = of_state(BEFORE)
+    assert isinstance(scene.observation.fence, Known)
+    row = present(scene.observation.fence.value)
+    added = replace(
+        row, offsets={**row.offsets, "new/0": 5}, planned={**row.planned, "new/0": 5},
+        topic_ids={**row.topic_ids, "new": "id-2"},
+    )  # fmt: skip
+    (update,) = seen(scene.seen(fence=added), (TO_SNAPSHOT,), RewindFacts(snapshot=Known(FULL))).decide().rewinds
+    assert update.status.phase == "Failed"
+    assert "topic new was added after the snapshot was taken" in update.status.message
+
+
+def test_no_snapshot_goes_while_a_rewind_may_need_it() -> None:
+    """A deletion of output takes hours; then the state is read from the snapshot."""
+    ages = (timedelta(days=400 + number) for number in range(3))
+    old = tuple(replace(KEPT, id=snapshot_id(LONG_AGO - age, "s"), version=ROW.version) for age in ages)
+    known = {"snapshots": SnapshotsStatus(count=3)}
+    assert isinstance(WELL.said(**known).seen(snapshots=old).decide().action, DropSnapshots)
+    deleting = seen(TAKEN_OVER.said(**known).seen(snapshots=old), (DELETES,), job(PurgeJob(name="purge")))
+    assert deleting.decide().action is None

@@ -135,6 +135,8 @@ class ResolvedTarget(Model):
     """Leader epochs of a snapshot's offsets."""
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     """Ends up to which older partitions are read before newer ones."""
+    snapshot: str | None = None
+    """Id of the snapshot whose state is set with the offsets; absent of a pipeline without state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

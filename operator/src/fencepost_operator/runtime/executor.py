@@ -86,6 +86,7 @@ class Executor:
                     leader_epochs=action.leader_epochs,
                     growth_barrier=action.growth_barrier,
                     keeps_output=action.keeps_output,
+                    snapshot=action.snapshot,
                 )
             case ReleaseFence(epoch=epoch, version=version):
                 await ports.fences.release(*self._fence(pipeline), epoch, version)

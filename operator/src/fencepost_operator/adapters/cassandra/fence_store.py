@@ -161,8 +161,13 @@ class CassandraFenceStore:
         leader_epochs: Mapping[str, int],
         growth_barrier: Mapping[str, int],
         keeps_output: bool,
+        snapshot: str | None,
     ) -> None:
-        """Set the offsets of an unclaimed row back. Raises Conflict when the row is elsewhere, or claimed."""
+        """Set the offsets of an unclaimed row back, and its state; see the port.
+
+        The snapshot is read after the row: no driver holds the row's epoch, so nothing that the snapshot reaches is
+        deleted meanwhile.
+        """
 
         def set_back(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
@@ -175,6 +180,7 @@ class CassandraFenceStore:
                 leader_epochs=leader_epochs,
                 growth_barrier=growth_barrier,
                 keeps_output=keeps_output,
+                checkpoint=None if snapshot is None else _checkpoint_of(_snapshots(table), pipeline, snapshot),
             )
 
         await self._with_table(connection, set_back)
@@ -319,6 +325,17 @@ def _find_snapshot(snapshots: SnapshotTable, pipeline: str, wanted: str) -> Snap
             remedy="name another snapshot, or the offsets themselves",
         )
     return snapshot
+
+
+def _checkpoint_of(snapshots: SnapshotTable, pipeline: str, id: str) -> bytes | None:  # noqa: A002 - the column's name
+    """Return the state in a snapshot; one of before the first commit has none. Raises Rejected without the snapshot."""
+    found = snapshots.read(pipeline, UUID(id))
+    if found is None:
+        raise Rejected(
+            f"snapshot {id} does not exist any more, so its state cannot be set",
+            remedy="delete this PipelineRewind with its finalizer, and create one to another snapshot",
+        )
+    return found.checkpoint
 
 
 def _snapshot_id(wanted: str) -> UUID | None:

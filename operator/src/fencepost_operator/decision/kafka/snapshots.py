@@ -91,7 +91,9 @@ def with_snapshots(
     known = _requested(context, known, row, is_changed=is_changed) if known.pending is None else known
     pending = known.pending
     if pending is None:
-        return replace(status, snapshots=known), _expired(context, spec.snapshots)
+        # A rewind in progress may go back to the state of one that is due.
+        expired = None if status.rewind else _expired(context, spec.snapshots)
+        return replace(status, snapshots=known), expired
     failure = failures.get(pending.id)
     status = replace(status, snapshots=replace(known, message=detail(failure) if failure else known.message))
     is_blind = _is_for(pending, Trigger.SPEC_CHANGE) and isinstance(context.observation.runs, Unknown)

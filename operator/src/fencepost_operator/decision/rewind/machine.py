@@ -44,10 +44,6 @@ from fencepost_operator.observation import Known, NotAsked, PodIssue, PurgeJob, 
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)
 """After the first commit, until the history counts as having lost it: records are appended after the change."""
-STATEFUL: Final = with_remedy(
-    "Refused, nothing was changed: spec.job.mode is Stateful, and a rewind does not set back the state yet",
-    "delete this object; a pipeline under another name can read the records again",
-)
 STEP_PATIENCE: Final = timedelta(minutes=5)
 """How long a step that keeps the pipeline stopped may take before it counts as late: most take seconds."""
 PURGE_PATIENCE: Final = 10
@@ -99,8 +95,6 @@ def preflight(context: RewindContext) -> Progress | None:
     """Refuse before anything is stopped what could not be carried through."""
     if context.status.has_begun:
         return None
-    if context.run.spec.stateful:
-        return Progress(status=failed(context.rewind, context.status, STATEFUL, context.now))
     if context.spec.delete_output and (violations := unpurgeable(context.run)):
         return _refused(context, violations)
     target = _target(context)
@@ -238,6 +232,7 @@ def set_offsets(context: RewindContext) -> Progress | None:
         leader_epochs=target.leader_epochs,
         growth_barrier=target.growth_barrier,
         keeps_output=not context.spec.delete_output,
+        snapshot=target.snapshot,
     )
     message = f"Setting the offsets {context.status.records_to_repeat} records back"
     status = _reached(context, RewindStep.SET_OFFSETS, message)

@@ -16,6 +16,10 @@ from fencepost_operator.observation import NO_RECORD, Known, RewindFacts, Unknow
 Violations: TypeAlias = tuple[str, ...]
 """What is wrong with a target, a sentence each."""
 
+WITHOUT_STATE: Final = (
+    "a stateful pipeline has the state only of its snapshots: name one of `fencepost snapshots list` in"
+    " spec.to.snapshot"
+)
 UNCHECKED: Final = Unknown(
     reason=UnknownReason.UNREACHABLE,
     message="Kafka has not said where the log of a partition begins",
@@ -62,7 +66,10 @@ def _named(
             return facts.snapshot
         if facts.snapshot.value is None:
             return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
-        return _of_snapshot(facts.snapshot.value, row, log)
+        found = facts.snapshot.value
+        return _of_snapshot(found, row, log) if row.checkpoint is None else _of_state(found, row)
+    if row.checkpoint is not None:
+        return (WITHOUT_STATE,)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)
     return _of_offsets(to.offsets or {}, row, log)
@@ -138,8 +145,8 @@ def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> Resolved
     the older ones have passed their ends of then.
     """
     topics = {topic for topic in snapshot.topic_ids if topic in log.topic_ids or topic in log.missing_topics}
-    if other := sorted(topic for topic in topics if row.topic_ids.get(topic) != snapshot.topic_ids[topic]):
-        return tuple(f"topic {topic} was recreated since the snapshot was taken" for topic in other)
+    if recreated := _recreated(snapshot, row, topics):
+        return recreated
     back = {key: offset for key, offset in snapshot.offsets.items() if _topic(key) in topics}
     stay = {key: offset for key, offset in row.offsets.items() if _topic(key) not in topics}
     barrier = {key: end for key, end in row.growth_barrier.items() if _topic(key) not in topics}
@@ -147,6 +154,32 @@ def _of_snapshot(snapshot: Snapshot, row: FenceRow, log: Watermarks) -> Resolved
     epochs = {key: epoch for key, epoch in snapshot.leader_epochs.items() if key in back}
     offsets = {**stay, **back}
     return ResolvedTarget(offsets=offsets, leader_epochs=epochs, growth_barrier=_first_after(offsets, row, barrier))
+
+
+def _of_state(snapshot: Snapshot, row: FenceRow) -> ResolvedTarget | Violations:
+    """Return the snapshot's offsets for all topics: its state is that of their records before these, and of no other.
+
+    Partitions that the topics have got since then leave the row, as with `_of_snapshot`.
+    """
+    if added := sorted({_topic(key) for key in row.offsets} - snapshot.topic_ids.keys()):
+        return tuple(
+            f"topic {topic} was added after the snapshot was taken, whose state has none of its records: choose a later"
+            " snapshot"
+            for topic in added
+        )
+    if recreated := _recreated(snapshot, row, snapshot.topic_ids):
+        return recreated
+    return ResolvedTarget(
+        offsets=dict(snapshot.offsets),
+        leader_epochs=dict(snapshot.leader_epochs),
+        growth_barrier=_first_after(snapshot.offsets, row, snapshot.growth_barrier),
+        snapshot=str(snapshot.id),
+    )
+
+
+def _recreated(snapshot: Snapshot, row: FenceRow, topics: Iterable[str]) -> Violations:
+    other = sorted(topic for topic in topics if row.topic_ids.get(topic) != snapshot.topic_ids[topic])
+    return tuple(f"topic {topic} was recreated since the snapshot was taken" for topic in other)
 
 
 def _unknown(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Unknown | None:
