@@ -131,9 +131,9 @@ class SimulatedPermits(RestartPermits):
     def note(self, key: ObjectKey, *, since: datetime | None, queued: bool, wall: datetime, now: float) -> None:
         """Note whether a restart begins without a permit: its status then says why.
 
-        One that began earlier has another moment where the clock has stepped.
+        One that began earlier has another moment where the clock has stepped, also the other operator's.
         """
-        if since == wall and since not in self._world.restarts:
+        if since == wall and since not in self._world.restarts and not self._is_held(key, now):
             if self._is_busy:
                 self._world.invariants.statuses.unpermitted.add(since)
             self._world.restarts.add(since)

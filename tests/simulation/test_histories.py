@@ -315,3 +315,13 @@ def test_an_operator_with_an_old_look_at_the_cluster_may_repair_it_while_a_rollb
     )
     setup = history.Setup(operators=2, operator_skew=-20.0, rate=0.0, rolls_back=True)
     assert play(History(2013372, setup, happens)) is None
+
+
+def test_a_restart_that_another_operator_moved_by_its_clock_does_not_begin_again() -> None:
+    """It seems to begin now where the other operator recorded it ahead (seed 3016462)."""
+    happens = (
+        events.BreakImage(19.0, upgrades=True),
+        events.BusyFleet(44.0, seconds=2.0),
+        events.StepClock(45.0, seconds=1.0),
+    )
+    assert play(History(3016462, history.Setup(operators=2), happens)) is None
