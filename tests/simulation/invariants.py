@@ -39,8 +39,9 @@ TYPES: Final = frozenset(
 REASONS: Final = frozenset(Reason)
 NOT_REPEATED: Final = frozenset({"start", "take_over", "install", "uninstall", "create", "delete_fence"})
 """Writes that a stalled pipeline has no reason to repeat. Deletions of what is left over may fail and be repeated."""
-RUNS_WHILE_INVALID: Final = 10
-"""Where another spec than the object's is in effect, valid or stable: runs that fail are replaced."""
+RUNS_WHILE_INVALID: Final = 16
+"""Where another spec than the object's is in effect, valid or stable: runs that fail are replaced. An operator whose
+clock is ahead takes the first pauses between them for over."""
 INSTEAD: Final = frozenset({Reason.INVALID_SPEC, Reason.ROLLED_BACK})
 HOT_LOOP: Final = 30
 

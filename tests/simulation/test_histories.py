@@ -325,3 +325,14 @@ def test_a_restart_that_another_operator_moved_by_its_clock_does_not_begin_again
         events.StepClock(45.0, seconds=1.0),
     )
     assert play(History(3016462, history.Setup(operators=2), happens)) is None
+
+
+def test_a_run_that_fails_is_replaced_while_the_last_valid_spec_is_in_effect() -> None:
+    """An operator whose clock is ahead takes the first pauses for over (seed 4000390)."""
+    happens = (
+        events.Suspend(8.0),
+        events.BreakSpec(19.0),
+        events.FailingCode(19.0, lasts=45.0),
+        events.HostileRecord(33.0),
+    )
+    assert play(History(4000390, history.Setup(operators=2, operator_skew=20.0), happens)) is None
