@@ -367,7 +367,7 @@ class DurabilityFacts:
 
 def reports_matter(row: FenceRow, *, by_driver: bool) -> bool:
     """Return whether a driver's reports are read: inside a batch, or where only the driver may connect to Kafka."""
-    return row.driver is not None and (by_driver or row.planned != row.offsets)
+    return row.driver is not None and (by_driver or not row.is_between_batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

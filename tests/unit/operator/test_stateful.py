@@ -35,7 +35,7 @@ from fencepost_operator.desired.cluster_values import cluster_values
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.run_job import run_job
-from fencepost_operator.observation import Known, PurgeJob, RewindFacts
+from fencepost_operator.observation import Known, PurgeJob, RewindFacts, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, WELL, Scene, started
 from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, asked, begun, job, seen
@@ -213,6 +213,13 @@ def test_a_planned_batch_is_repeated_as_a_whole() -> None:
             assert isinstance(spec, Spec)
             config = started(mode.said(failure=replace(failure, spec_hash=fingerprints(spec, {}).run)))
             assert (config.first_batch_limit, config.isolate) == expected
+
+
+def test_the_progress_of_a_batch_without_records_is_read() -> None:
+    """Timers and watermarks have Spark run one: a long one must not look like a run that hangs."""
+    row = replace(ROW, planned=ROW.offsets)
+    assert not reports_matter(row, by_driver=False)
+    assert reports_matter(replace(row, planned_log=b"log"), by_driver=False)
 
 
 def test_a_row_with_the_commits_of_another_mode_is_not_run() -> None:

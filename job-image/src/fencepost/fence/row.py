@@ -70,6 +70,11 @@ class FenceRow:
     planned_log: bytes | None = None
 
     @property
+    def is_between_batches(self) -> bool:
+        """Whether no batch is planned; one of a stateful pipeline may have no records."""
+        return self.planned == self.offsets and self.planned_log is None
+
+    @property
     def written_until(self) -> dict[str, int]:
         """Up to where output may exist beyond what is committed; only of partitions where it may."""
         ends = {key: max(self.planned.get(key, 0), self.begun.get(key, 0)) for key in {*self.planned, *self.begun}}

@@ -173,7 +173,7 @@ def _stalled(context: RunContext, run: RunStatus) -> Diagnosis | None:
 def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
     """Return why a run counts as hung that says nothing, where only it may ask Kafka whether records wait."""
     committed, source, row = context.status.committed, context.observation.source, context.row
-    if not isinstance(source, Known) or not source.value.by_driver or row.planned != row.offsets:
+    if not isinstance(source, Known) or not source.value.by_driver or not row.is_between_batches:
         return None
     if run.claimed_at is None or committed is None or committed.alive_at is None:
         return None

@@ -48,7 +48,7 @@ def unknown_life(observation: Observation, status: Status) -> Unknown | None:
     fence, source, committed = observation.fence, observation.source, status.committed
     row = fence.value if isinstance(fence, Known) else None
     is_alone = isinstance(source, Known) and source.value.by_driver
-    if row is None or row.driver is None or not is_alone or row.planned != row.offsets:
+    if row is None or row.driver is None or not is_alone or not row.is_between_batches:
         return None
     if isinstance(observation.progress, Unknown):
         return observation.progress
