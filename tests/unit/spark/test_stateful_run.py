@@ -22,7 +22,7 @@ import pytest
 
 from fencepost.batch import Range
 from fencepost.context import StreamContext
-from fencepost.contract import StateConfig
+from fencepost.contract import Reason, StateConfig
 from fencepost.driver import checkpoint_service
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful_run import StatefulRun
@@ -127,6 +127,7 @@ class Pipeline:
     ended: list[BaseException] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     before_write: Callable[[int], None] = lambda _: None
+    function: Callable[[DataFrame, StreamContext], DataFrame] = stream
 
     def __post_init__(self) -> None:
         self.world.log.ends = dict(ENDS)
@@ -164,8 +165,8 @@ class Pipeline:
                 stop.set()
 
         query = StatefulQuery(
-            spark=self.spark, config=made, state=STATE, stream=stream, finish=None, sinks={"s": self.sink},
-            properties={}, records=reading,
+            spark=self.spark, config=made, state=STATE, stream=self.function, finish=None,
+            sinks={"s": self.sink}, properties={}, records=reading,
         )  # fmt: skip
         inner = query.write
 
@@ -280,6 +281,43 @@ def test_a_stream_that_cannot_run_is_refused_before_the_claim(
             spark=pipeline.spark, config=config(1), state=replace(STATE, output_mode=mode), stream=function,
             finish=None, sinks={"s": pipeline.sink}, properties={}, records=reading,
         )  # fmt: skip
+
+
+def by_partition(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Count with another key than `stream` does."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
+
+    counted = events.withWatermark("timestamp", "2 minutes").groupBy(F.window("timestamp", "1 minute"), "partition")
+    return counted.count().select(F.lit(0).alias("minute"), F.lit("").alias("key"), "count")
+
+
+def without_duplicates(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Have another operator than `stream`."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
+
+    once = events.dropDuplicates(["partition", "offset"])
+    return once.select(F.lit(0).alias("minute"), F.lit("").alias("key"), F.col("offset").alias("count"))
+
+
+@pytest.mark.parametrize(
+    ("function", "named"), [(by_partition, "key_schema"), (without_duplicates, "stateStoreSave.*dedupe")]
+)
+def test_code_that_does_not_fit_the_state_is_refused_and_changes_nothing(
+    made: Callable[[], Pipeline], function: Any, named: str
+) -> None:
+    pipeline = made()
+    pipeline.run()
+    before = pipeline.world.row()
+    pipeline.world.log.ends = {key: end + 10 for key, end in ENDS.items()}
+    pipeline.function = function
+    with pytest.raises(BadSpec, match=f"(?s){named}") as refused:
+        pipeline.run()
+    assert refused.value.reason is Reason.STATE_INCOMPATIBLE
+    row = pipeline.world.row()
+    assert (row.offsets, row.checkpoint) == (before.offsets, before.checkpoint)
+    pipeline.function = stream
+    pipeline.run()
+    assert pipeline.world.row().offsets == pipeline.world.log.ends
 
 
 def test_a_warm_up_writes_nothing_and_compares_the_columns(made: Callable[[], Pipeline]) -> None:

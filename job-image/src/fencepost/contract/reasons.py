@@ -62,6 +62,8 @@ class Reason(StrEnum):
     ENTRYPOINT_NOT_FOUND = "EntrypointNotFound"
     ENTRYPOINT_FAILED = "EntrypointFailed"
     TRANSFORM_INVALID = "TransformInvalid"
+    STATE_INCOMPATIBLE = "StateIncompatible"
+    STATE_TOO_LARGE = "StateTooLarge"
     SINK_NOT_FOUND = "SinkNotFound"
     SINK_MISMATCH = "SinkMismatch"
     SINK_INVALID = "SinkInvalid"
@@ -83,6 +85,7 @@ class Reason(StrEnum):
     KAFKA_CREDENTIALS_REJECTED = "KafkaCredentialsRejected"
     KAFKA_REJECTED = "KafkaRejected"
     SINK_UNREACHABLE = "SinkUnreachable"
+    STATE_UNAVAILABLE = "StateUnavailable"
     SPARK_UNREACHABLE = "SparkUnreachable"
     CLOCK_SKEW = "ClockSkew"
     # Kafka deletes records before they are read

@@ -35,7 +35,7 @@ from fencepost.spark.stream_source import Plans, end_of, with_end
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore, PatientChunks
 from fencepost.state.collector import Collector
-from fencepost.state.errors import CheckpointError, CheckpointFull
+from fencepost.state.errors import CheckpointDamaged, CheckpointError, CheckpointFull
 from fencepost.state.fence_committer import FenceCommitter, PlannedBatch, WrittenBatch, reopened
 from fencepost.state.file_ids import FileIds, FileIndex
 from fencepost.state.progress import unpack_planned
@@ -343,7 +343,17 @@ class StatefulRun:
 def _of_checkpoint(error: BaseException) -> BaseException:
     """Return the error of a run for one of the checkpoint's."""
     if isinstance(error, CheckpointFull):
-        return BadSpec(str(error), remedy="Keep less state: shorter windows and timeouts, or fewer state partitions.")
+        return BadSpec(
+            str(error),
+            reason=Reason.STATE_TOO_LARGE,
+            remedy="Keep less state: shorter windows and timeouts, or fewer state partitions.",
+        )
+    if isinstance(error, CheckpointDamaged):
+        return BatchFailed(
+            str(error),
+            reason=Reason.STATE_UNAVAILABLE,
+            remedy="Repair the tables of the state in Cassandra, or rewind to a snapshot.",
+        )
     if isinstance(error, CheckpointError):
         return BatchFailed(f"{type(error).__name__}: {error}", reason=Reason.FAILED)
     return error

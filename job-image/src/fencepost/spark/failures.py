@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, BatchFailed, DriverError, OutOfMemory, RecordFailed, from_text
@@ -37,6 +38,22 @@ OUTAGE: Final = re.compile(
 OF_CLIENTS: Final = frozenset({"cassandra", "confluent_kafka", "cimpl"})
 """Packages whose own exceptions are about a server, and not about a record."""
 OF_FILES: Final = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+INCOMPATIBLE: Final = frozenset(
+    {
+        "STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE",
+        "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+        "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+        "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+        "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        "STATE_STORE_STATE_SCHEMA_FILES_THRESHOLD_EXCEEDED",
+        "STATE_STORE_VALUE_SCHEMA_EVOLUTION_THRESHOLD_EXCEEDED",
+        "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+        "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+        "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+        "STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS",
+    }
+)
+"""Spark's conditions for a query that does not fit the state in its checkpoint: error-conditions.json of Spark 4.3."""
 LONGEST: Final = 1500
 MOST_CAUSES: Final = 10
 """Java exceptions that are looked at, each caused by the next one."""
@@ -174,17 +191,41 @@ def _is_of_data(error: Exception) -> bool:
     """Return whether Spark gives the error, or what caused it, an SQLSTATE that is about data."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
-    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(MOST_CAUSES):
-        if thrown is None:
-            return False
+    for thrown in _thrown(error):
         try:
             if (thrown.getSqlState() or "").startswith(OF_DATA):
                 return True
         except Py4JError:  # not one of Spark's own
             pass
-        thrown = thrown.getCause()
     return False
+
+
+def of_state(error: Exception) -> BadSpec | None:
+    """Return that the author's code does not fit the stored state, None where Spark does not say so."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+    for thrown in _thrown(error):
+        try:
+            condition = thrown.getCondition() or ""
+        except Py4JError:  # not one of Spark's own
+            continue
+        if condition in INCOMPATIBLE:
+            return BadSpec(
+                f"the code does not fit the stored state: {thrown.getMessage()[:LONGEST]}",
+                reason=Reason.STATE_INCOMPATIBLE,
+                remedy="Go back to code with these operators, or rewind to a snapshot that this code can read.",
+            )
+    return None
+
+
+def _thrown(error: Exception) -> Iterator[Any]:
+    """Yield the Java exception of an error, and what caused it."""
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(MOST_CAUSES):
+        if thrown is None:
+            return
+        yield thrown
+        thrown = thrown.getCause()
 
 
 def _kind(error: Exception) -> type[BatchFailed]:

@@ -288,4 +288,4 @@ def _of_stream(error: Exception) -> DriverError:
 
 def _of_query(error: Exception) -> DriverError:
     """Return why Spark ended the query, where neither the plans nor a batch failed."""
-    return failures.of_job(error, is_warm_up=False)
+    return failures.of_state(error) or failures.of_job(error, is_warm_up=False)

@@ -13,6 +13,9 @@ AGAIN: Final = "starts the next run with backoff; it repeats the batch"
 SINKS: Final = Step("The sinks of the spec", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.sinks}'")
 JOB: Final = Step("What the spec says of the job", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.job}'")
 CODE: Final = "../authors.md"
+STATE: Final = "../authors.md#stateful-pipelines"
+SNAPSHOTS: Final = Step("Snapshots to go back to", "fencepost snapshots list NAMESPACE/NAME")
+STATE_FIELDS: Final = Step("The spec of the state", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.state}'")
 
 VERDICT: Final = {
     Reason.STOPPED: Guidance(
@@ -55,6 +58,35 @@ VERDICT: Final = {
         remedy="correct what the transform returns, or the sinks of the spec",
         steps=(LOG, SINKS),
         more=CODE,
+    ),
+    Reason.STATE_INCOMPATIBLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The code of a stateful pipeline has other operators, keys or values than its stored state (51); the "
+        "message says what changed",
+        does=f"{STALLS}; offsets and state stay as they are",
+        remedy="go back to code that fits the state, or rewind to a snapshot that the new code can read",
+        steps=(LOG, SNAPSHOTS),
+        more=STATE,
+    ),
+    Reason.STATE_TOO_LARGE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The checkpoint of a stateful pipeline has more files, or longer logs, than Fencepost keeps (51)",
+        does=f"{STALLS}; offsets and state stay as they are",
+        remedy="keep less state: shorter windows, watermarks and timeouts",
+        steps=(LOG, STATE_FIELDS),
+        more=STATE,
+    ),
+    Reason.STATE_UNAVAILABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="A file of a stateful pipeline's state is missing or damaged in Cassandra (1)",
+        does=AGAIN,
+        remedy="repair the tables checkpoint_files and checkpoint_chunks of the checkpoint's keyspace; if the file "
+        "stays missing, rewind to a snapshot",
+        steps=(LOG, SNAPSHOTS),
+        more=STATE,
     ),
     Reason.SINK_FAILED: Guidance(
         category=Category.VERDICT,
