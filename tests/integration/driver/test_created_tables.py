@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
@@ -58,7 +59,7 @@ class Place:
         """Open the sink as a new run does, which reads the schema."""
         used = session or self.session
         used.cluster.refresh_schema_metadata()
-        sink = replace(self.sink, **changes)
+        sink = msgspec.structs.replace(self.sink, **changes)
         return cassandra_sink.bind(self.pipeline.config, sink, used, self.pipeline.credentials)
 
     def statement(self) -> str:
@@ -259,7 +260,7 @@ def test_a_run_of_dataframes_creates_its_table_and_writes_structs(place: Place, 
         timeout=30,
     )
     try:
-        created = replace(
+        created = msgspec.structs.replace(
             place.sink,
             create_table=CreateTable(
                 partition_key=("partition", "bucket"), clustering_key=(ClusteringColumn(column="offset"),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,35 +47,34 @@ def test_what_is_written_is_read_back() -> None:
     )
     plain = DriverConfig.from_json((CONFIGS / "plain.json").read_text())
     cassandra = replace(plain.cassandra, tls=CassandraTls(server_name="c"), serial_consistency=LOCAL_SERIAL)
-    for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra)):
+    state = StateConfig(partitions=4, max_bytes=20 << 30, data_port=7081)
+    for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra, state=state)):
         assert DriverConfig.from_json(config.to_json()) == config
-    assert json.loads(plain.to_json())["sinks"] == [{"name": "orders", "keyspace": "shop", "table": "orders"}]
 
 
-def test_a_stateless_pipeline_has_no_state_in_its_configuration() -> None:
+def test_equal_configurations_are_equal_text() -> None:
     plain = DriverConfig.from_json((CONFIGS / "plain.json").read_text())
-    assert "state" not in json.loads(plain.to_json())
-    stateful = replace(plain, state=StateConfig(partitions=4, max_bytes=20 << 30, data_port=7081))
-    assert DriverConfig.from_json(stateful.to_json()) == stateful
+    one, other = ({"b": "1", "a": "2"}, {"a": "2", "b": "1"})
+    assert replace(plain, spark_conf=one).to_json() == replace(plain, spark_conf=other).to_json()
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"epoch": "5"}, "epoch is of type str, not int"),
-        ({"epoch": True}, "epoch is of type bool, not int"),
-        ({"sinks": [{"name": "a", "keyspace": "k"}]}, r"sinks\[0\]\.table is missing"),
-        ({"sinks": [{"name": "a", "kind": "carrier-pigeon"}]}, r"sinks\[0\]\.kind is 'carrier-pigeon'.*newer"),
-        ({"sinks": [{"name": "a", "kind": "plugin"}]}, r"sinks\[0\]\.plugin is missing"),
-        ({"sinks": [{"name": "a", "kind": ["plugin"]}]}, r"sinks\[0\]\.kind"),
-        ({"source": {"topics": ["a"]}}, r"source\.bootstrap_servers is missing"),
-        ({"cassandra": {"contact_points": [1]}}, r"cassandra\.contact_points\[0\] is of type int, not str"),
-        ({"spark_conf": {"a": 1}}, r"spark_conf\.a is of type int"),
-        ({"contract_version": "newest"}, "contract_version"),
+        ({"epoch": "5"}, "Expected `int`, got `str` - at `$.epoch`"),
+        ({"epoch": True}, "Expected `int`, got `bool` - at `$.epoch`"),
+        ({"sinks": [{"name": "a", "kind": "cassandra", "keyspace": "k"}]}, "field `table` - at `$.sinks[0]`"),
+        ({"sinks": [{"name": "a", "kind": "carrier-pigeon"}]}, "'carrier-pigeon' - at `$.sinks[0].kind`"),
+        ({"sinks": [{"name": "a", "kind": "plugin"}]}, "field `plugin` - at `$.sinks[0]`"),
+        ({"sinks": [{"name": "a", "kind": ["plugin"]}]}, "at `$.sinks[0].kind`"),
+        ({"source": {"topics": ["a"]}}, "field `bootstrap_servers` - at `$.source`"),
+        ({"cassandra": {"contact_points": [1]}}, "got `int` - at `$.cassandra.contact_points[0]`"),
+        ({"spark_conf": {"a": 1}}, "got `int` - at `$.spark_conf[...]`"),
+        ({"contract_version": "newest"}, "at `$.contract_version`"),
     ],
 )
 def test_a_field_that_cannot_be_read_is_named(change: dict[str, Any], named: str) -> None:
-    with pytest.raises(ContractError, match=named):
+    with pytest.raises(ContractError, match=re.escape(named)):
         DriverConfig.from_json(json.dumps({**FUTURE, **change}))
 
 

@@ -166,7 +166,7 @@ def test_nothing_of_a_stateless_pipeline_changes() -> None:
     """The golden files of `test_builders` and of the chart have the rest."""
     written, absent = spec_of(job={**JOB, "mode": "Stateless"}), spec_of(job={**JOB, "mode": None})
     assert fingerprints(written, {}) == fingerprints(absent, {})
-    assert "state" not in config_of(absent).to_json()
+    assert config_of(absent).state is None
     assert not values_of(absent).keys() & {"dataService"}
     assert DATA_SERVICE_FILE not in values_of(absent)["files"]
 

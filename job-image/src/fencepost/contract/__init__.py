@@ -1,4 +1,4 @@
-"""What the operator and the driver agree on; both import it, so neither can drift. Standard library only.
+"""What the operator and the driver agree on; both import it, so neither can drift.
 
 The operator writes a `DriverConfig` and the driver reads it; the driver ends with an `ExitCode` and a `Verdict`, which
 the operator reads. `Reason` is the vocabulary of both. The rules for Kafka's properties are in `kafka_properties`,
@@ -7,16 +7,15 @@ those for Spark's settings in `spark_conf`.
 
 from __future__ import annotations
 
+from fencepost.contract.codec import ContractError, NotJsonError
 from fencepost.contract.config import (
     CONTRACT_VERSION,
     LONGEST_REQUEST,
     TASK_ATTEMPTS,
     TASK_ATTEMPTS_SETTING,
-    ContractError,
     DataServiceConfig,
     DriverConfig,
     KafkaSource,
-    NotJsonError,
     StartingOffsets,
     StateConfig,
 )

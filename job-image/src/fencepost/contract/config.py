@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import types
-import typing
-from collections.abc import Hashable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Self
 
+import msgspec
+
+from fencepost.contract.codec import ContractError, decode, encode
 from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
 from fencepost.contract.pod import DATA_SERVICE_FILE, Variable
-from fencepost.contract.sinks import SINK_KINDS, CassandraSink, DeclaredSink
-
-T = TypeVar("T")
+from fencepost.contract.sinks import DeclaredSink
 
 CONTRACT_VERSION: Final = "1.0"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
@@ -30,14 +27,6 @@ SHORTEST_TASK_PATIENCE: Final = 5.0
 TASK_ATTEMPTS: Final = 2
 """Attempts of each Spark task; the author may set `TASK_ATTEMPTS_SETTING`."""
 TASK_ATTEMPTS_SETTING: Final = "spark.task.maxFailures"
-
-
-class ContractError(ValueError):
-    """The configuration cannot be read; the message names the field, or the version that this driver does not know."""
-
-
-class NotJsonError(ContractError):
-    """The text is not JSON, which every release writes: the ConfigMap was changed after the operator created it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +89,12 @@ class DataServiceConfig:
 
     def to_json(self) -> str:
         """Return the JSON on one line, keys sorted."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return encode(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote. Raises ContractError naming the field that is missing or of another type."""
-        try:
-            raw = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise NotJsonError(f"{DATA_SERVICE_FILE} is not JSON: {error}") from error
-        return _value(cls, raw, DATA_SERVICE_FILE)
+        return decode(cls, text, DATA_SERVICE_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +182,7 @@ class DriverConfig:
 
     def to_json(self) -> str:
         """Return the one-line JSON for the driver, keys sorted so that equal configs are equal text."""
-        record = asdict(self)
-        record["sinks"] = [{key: value for key, value in sink.items() if value is not None} for sink in record["sinks"]]
-        if self.state is None:
-            del record["state"]
-        return json.dumps(record, sort_keys=True, separators=(",", ":"))
+        return encode(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -210,81 +191,17 @@ class DriverConfig:
         Unknown fields are ignored; absent optional fields have their defaults. Raises NotJsonError, and ContractError
         naming the field that is missing or of another type, or the major version that is newer than this driver's.
         """
-        try:
-            raw = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise NotJsonError(f"{Variable.CONFIG} is not JSON: {error}") from error
-        if isinstance(raw, dict):
-            _check_version(raw.get("contract_version", CONTRACT_VERSION))
-        return _value(cls, raw, Variable.CONFIG)
+        _check_version(decode(_Versioned, text, Variable.CONFIG).contract_version)
+        return decode(cls, text, Variable.CONFIG)
 
 
-def _check_version(version: object) -> None:
-    major = str(version).partition(".")[0]
-    if not major.isdecimal():
-        raise ContractError(f"{Variable.CONFIG}.contract_version: {version!r} is not MAJOR.MINOR")
-    if int(major) > int(CONTRACT_VERSION.partition(".")[0]):
+class _Versioned(msgspec.Struct):
+    contract_version: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\.[0-9]")] = CONTRACT_VERSION
+
+
+def _check_version(version: str) -> None:
+    if int(version.partition(".")[0]) > int(CONTRACT_VERSION.partition(".")[0]):
         raise ContractError(
             f"{Variable.CONFIG} has contract version {version}, and this image understands up to {CONTRACT_VERSION}:"
             " set spec.job.image to an image of the operator's release or newer"
         )
-
-
-def _value(kind: type[T], raw: object, path: str) -> T:
-    """Return `raw` as `kind`, a type that a field of this module has. Raises ContractError naming the path."""
-    found: Any
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if kind == DeclaredSink:
-        found = _sink(_expect(dict, raw, path), path)
-    elif origin is typing.Literal:
-        if raw not in parts:
-            raise ContractError(f"{path} is {raw!r}, not {' or '.join(map(repr, parts))}")
-        found = raw
-    elif origin is types.UnionType:
-        (inner,) = (part for part in parts if part is not types.NoneType)
-        found = None if raw is None else _value(inner, raw, path)
-    elif origin is tuple:
-        items = _expect(list, raw, path)
-        found = tuple(_value(parts[0], item, f"{path}[{index}]") for index, item in enumerate(items))
-    elif origin is Mapping:
-        found = {key: _value(parts[1], item, f"{path}.{key}") for key, item in _expect(dict, raw, path).items()}
-    elif is_dataclass(kind):
-        found = _object(kind, _expect(dict, raw, path), path)
-    elif kind is float:
-        found = float(_expect(int, raw, path) if isinstance(raw, int) else _expect(float, raw, path))
-    else:
-        found = _expect(kind, raw, path)
-    return typing.cast("T", found)
-
-
-def _sink(raw: Mapping[str, object], path: str) -> DeclaredSink:
-    name = raw.get("kind")
-    if name is None:
-        return _object(CassandraSink, raw, path)
-    if not isinstance(name, str) or name not in SINK_KINDS:
-        raise ContractError(
-            f"{path}.kind is {name!r}, which this image does not know: set spec.job.image to a newer one"
-        )
-    return _object(SINK_KINDS[name], raw, path)
-
-
-def _object(kind: type[T], raw: Mapping[str, object], path: str) -> T:
-    hints = _hints(typing.cast("Hashable", kind))
-    values: dict[str, Any] = {}
-    for part in fields(kind):  # type: ignore[arg-type]
-        if part.name in raw:
-            values[part.name] = _value(hints[part.name], raw[part.name], f"{path}.{part.name}")
-        elif part.default is MISSING and part.default_factory is MISSING:
-            raise ContractError(f"{path}.{part.name} is missing")
-    return kind(**values)
-
-
-def _expect(kind: type[T], raw: object, path: str) -> T:
-    if not isinstance(raw, kind) or (isinstance(raw, bool) and kind is not bool):
-        raise ContractError(f"{path} is of type {type(raw).__name__}, not {kind.__name__}")
-    return raw
-
-
-@cache
-def _hints(kind: Hashable) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)

@@ -1,17 +1,18 @@
-"""What the operator asks of `fencepost purge`, and what that reports. Standard library only."""
+"""What the operator asks of `fencepost purge`, and what that reports."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Annotated, Final, Self
 
-from fencepost.contract.config import ContractError
+import msgspec
+
+from fencepost.contract.codec import ContractError, decode, encode
 
 PURGE_FILE: Final = "purge.json"
 """Beside the run's configuration, in the same mounted ConfigMap."""
-_LARGEST: Final = 2**63 - 1
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,39 +27,30 @@ class PurgeRequest:
 
     def to_json(self) -> str:
         """Return the JSON of PURGE_FILE."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return encode(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote. Raises ContractError."""
-        try:
-            raw = json.loads(text)
-            ranges = {key: (int(start), int(until)) for key, (start, until) in raw["ranges"].items()}
-            return cls(ranges=ranges, timestamp=raw["timestamp"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ContractError(f"{PURGE_FILE} cannot be read: {error!r}") from error
+        return decode(cls, text, PURGE_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeReport:
     """What was found: `rows` before anything was deleted, `left` afterwards, and how many `seconds` it took."""
 
-    rows: int
-    left: int
-    seconds: float
+    rows: _Count
+    left: _Count
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=2**63 - 1)]
 
     def to_json(self) -> str:
         """Return the JSON for the termination log."""
-        return json.dumps(asdict(self))
+        return encode(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
         """Return the report in a termination log, None without one: the pod can write anything there."""
         try:
-            raw = json.loads(text)
-            found = cls(rows=raw["rows"], left=raw["left"], seconds=raw["seconds"])
-        except (ValueError, TypeError, KeyError, RecursionError):
+            return decode(cls, text, "the report")
+        except ContractError:
             return None
-        counts = all(type(count) is int and 0 <= count <= _LARGEST for count in (found.rows, found.left))
-        is_time = type(found.seconds) in {int, float} and 0 <= found.seconds <= _LARGEST
-        return found if counts and is_time else None

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 INDEX_SUFFIX: Final = "_by_offset"
 """Of the name of a table's purge index."""
 LONGEST_INDEXED_TABLE: Final = 48 - len(INDEX_SUFFIX)
@@ -47,9 +49,8 @@ class CreateTable:
     """As in CQL; empty for Cassandra's default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CassandraSink:
-    """Rows of the author's frame named `name` go to keyspace.table, column by column name; a sink without a `kind`."""
+class CassandraSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cassandra"):
+    """Rows of the author's frame named `name` go to keyspace.table, column by column name."""
 
     name: str
     keyspace: str
@@ -64,8 +65,7 @@ class CassandraSink:
     """Seconds for which the purge index keeps the key of each row that is written; None for no index."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSink:
+class KafkaSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kafka"):
     """Rows go to a topic, as records with key, value and headers.
 
     `bootstrap_servers` None means the source's cluster, with the source's properties; `properties` are librdkafka's.
@@ -74,35 +74,24 @@ class KafkaSink:
     name: str
     topic: str
     bootstrap_servers: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    kind: Literal["kafka"] = "kafka"
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSink:
+class FunctionSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="function"):
     """Rows go to a function of the author, `module:function`."""
 
     name: str
     entrypoint: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    kind: Literal["function"] = "function"
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginSink:
+class PluginSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plugin"):
     """Rows go to a sink of another package: `plugin` is its name in the entry-point group `fencepost.sinks`."""
 
     name: str
     plugin: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    kind: Literal["plugin"] = "plugin"
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 DeclaredSink: TypeAlias = CassandraSink | KafkaSink | FunctionSink | PluginSink
-
-SINK_KINDS: Final[Mapping[str, type[DeclaredSink]]] = {
-    "kafka": KafkaSink,
-    "function": FunctionSink,
-    "plugin": PluginSink,
-}
-"""By the field `kind`; a sink without one is a CassandraSink."""
+"""Structs, because msgspec reads a union of them by their tag, the field `kind`; it takes no union of dataclasses."""

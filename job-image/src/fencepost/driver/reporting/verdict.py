@@ -86,7 +86,8 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C9
         case NotJsonError():
             return errors.ObjectChanged.code, errors.ObjectChanged.default_reason, errors.ObjectChanged.default_remedy
         case ContractError():
-            return ExitCode.BAD_SPEC, Reason.CONTRACT_MISMATCH, "Use an operator and a job image of one release."
+            remedy = "Use an operator and a job image of one release: set spec.job.image."
+            return ExitCode.BAD_SPEC, Reason.CONTRACT_MISMATCH, remedy
         case _:
             return ExitCode.FAILED, Reason.FAILED, DriverError.default_remedy
 
