@@ -4,7 +4,8 @@ It shares no code and no method with the transforms (zoneinfo here, Spark SQL th
 the data set's own columns.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -52,6 +53,12 @@ def airport_departure(event: Event) -> dict[str, Cell]:
     day = date(_int(event.fields["year"]), _int(event.fields["month"]), _int(event.fields["day"]))
     kept = ("id", "carrier", "flight", "tailnum", "origin", "dest", "scheduled_at")
     return {**{column: row[column] for column in kept}, "day": day, "cancelled": event.fields["dep_time"] is None}
+
+
+def hourly_departures(events: Iterable[Event]) -> Mapping[tuple[str, datetime], int]:
+    """How many flights left each airport in each hour: the rows of `hourly_departures`, by airport and hour."""
+    left = [(str(event.fields["origin"]), departure(event)["departed_at"]) for event in events]
+    return Counter((origin, at.replace(minute=0)) for origin, at in left if isinstance(at, datetime))
 
 
 def weather(event: Event) -> dict[str, Cell]:

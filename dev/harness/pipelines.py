@@ -1,4 +1,4 @@
-"""The example's manifest, made small and pointed at the testbed, and a handle on its pipeline."""
+"""An example's manifest, made small and pointed at the testbed, and a handle on its pipeline."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from testbed.environment import Environment
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
+DEPARTURES: Final = "departures"
+"""The example that most pipelines of tests are."""
 KIND: Final = "streamingpipeline"
 SECRET: Final = "cassandra-credentials"  # noqa: S105 - an object's name
 PIPELINE_LABEL: Final = "streaming.fencepost.dev/pipeline"
@@ -64,28 +66,28 @@ def example_file(name: str, file: str) -> str:
     return (EXAMPLES / name / file).read_text()
 
 
-def code() -> Object:
-    """Return the ConfigMap of the departures example's transform, as its kustomization makes it."""
-    spec = _example()["spec"]
+def code(example: str = DEPARTURES) -> Object:
+    """Return the ConfigMap of an example's function, as its kustomization makes it."""
+    spec = _manifest(example)["spec"]
     module = str(spec["job"]["entrypoint"]).partition(":")[0]
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": spec["job"]["codeFrom"]["configMapName"]},
-        "data": {f"{module}.py": example_file("departures", f"{module}.py")},
+        "data": {f"{module}.py": example_file(example, f"{module}.py")},
     }
 
 
-def _example() -> Object:
-    return dict(yaml.safe_load(example_file("departures", "pipeline.yaml")))
+def _manifest(example: str) -> Object:
+    return dict(yaml.safe_load(example_file(example, "pipeline.yaml")))
 
 
-def manifest(place: Place, *, name: str, topic: str, table: str, **spec: Any) -> Object:
-    """Return the departures example as a pipeline of this name, small, quick to restart, reading and writing here.
+def manifest(place: Place, *, name: str, topic: str, table: str, example: str = DEPARTURES, **spec: Any) -> Object:
+    """Return an example as a pipeline of this name, small, quick to restart, reading and writing here.
 
     `spec` is merged over it as a JSON merge patch.
     """
-    made = _example()
+    made = _manifest(example)
     made["metadata"] = {"name": name}
     sink = made["spec"]["sinks"][0]["name"]
     small = {

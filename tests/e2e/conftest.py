@@ -14,7 +14,7 @@ from harness.faults.cluster_faults import Faults
 from harness.kubernetes.kubectl import Kubectl, KubectlError
 from harness.kubernetes.nodes import Nodes
 from harness.load import Load
-from harness.pipelines import KIND, Pipeline, Place, events
+from harness.pipelines import DEPARTURES, KIND, Pipeline, Place, code, events
 from testbed.cluster import WORKERS
 from testbed.environment import Environment, load
 from testbed.release import NAMESPACE as OPERATOR_NAMESPACE
@@ -61,13 +61,15 @@ def applied(place: Place, kubectl: Kubectl) -> Iterator[Applied]:
     topics: list[str] = []
     bootstrap = place.environment.kafka_host
 
-    def make(name: str, **spec: Any) -> Stream:
+    def make(name: str, *, example: str = DEPARTURES, **spec: Any) -> Stream:
         topic = f"{place.namespace}-{name}"
         loaded = Load.to(bootstrap, topic)
         topics.append(topic)
         table = name.replace("-", "_")
-        create_table(place, table)
-        stream = Stream(place=place, pipeline=Pipeline(kubectl, name), load=loaded, table=table, spec=spec)
+        create_table(place, table, example)
+        kubectl.apply(code(example))
+        pipeline = Pipeline(kubectl, name)
+        stream = Stream(place=place, pipeline=pipeline, load=loaded, table=table, spec=spec, example=example)
         stream.apply()
         return stream
 

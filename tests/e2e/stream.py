@@ -20,7 +20,7 @@ from flights.sink import CassandraAddress, CassandraDownError, Table, rows, run_
 from harness.fences import read_row
 from harness.kubernetes.kubectl import Object
 from harness.load import Load
-from harness.pipelines import KIND, Pipeline, Place, example_file, manifest, pretty
+from harness.pipelines import DEPARTURES, KIND, Pipeline, Place, example_file, manifest, pretty
 from harness.waiting import eventually
 
 SCOPE: Final = "default"
@@ -55,9 +55,9 @@ def cassandra(place: Place) -> Iterator[Any]:
         yield eventually("Cassandra lets the host in", let_in, seconds=60)
 
 
-def create_table(place: Place, table: str) -> None:
-    """Make the departures example's table under this name."""
-    script = example_file("departures", "schema.cql")
+def create_table(place: Place, table: str, example: str = DEPARTURES) -> None:
+    """Make the table of an example with one table, under this name."""
+    script = example_file(example, "schema.cql")
     with cassandra(place) as opened:
         replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
         opened.execute(f"CREATE KEYSPACE IF NOT EXISTS {place.tables} WITH replication = {replication}")
@@ -69,7 +69,7 @@ def _renamed(script: str, keyspace: str, table: str) -> str:
     _, found, rest = script.partition("CREATE TABLE")
     assert found, "the example's script makes no table"
     head, bracket, columns = rest.partition("(")
-    assert "departures" in head
+    assert "flights." in head
     return f"CREATE TABLE IF NOT EXISTS {keyspace}.{table} {bracket}{columns}"
 
 
@@ -82,6 +82,7 @@ class Stream:
     load: Load
     table: str
     spec: Mapping[str, Any] = field(default_factory=dict)
+    example: str = DEPARTURES
     kills: int = 0
     """Drivers ended by force; each may have left one change out of fence_changes, which is written without waiting."""
     lost: list[AcceptedLoss] = field(default_factory=list)
@@ -95,7 +96,8 @@ class Stream:
     def manifest(self, **spec: Any) -> Object:
         """Return the pipeline's manifest, with `spec` merged over its own."""
         given = {**self.spec, **spec}
-        return manifest(self.place, name=self.pipeline.name, topic=self.load.ledger.topic, table=self.table, **given)
+        names = {"name": self.pipeline.name, "topic": self.load.ledger.topic, "table": self.table}
+        return manifest(self.place, **names, example=self.example, **given)
 
     def apply(self, **spec: Any) -> None:
         """`kubectl apply` it."""
