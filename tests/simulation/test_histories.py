@@ -336,3 +336,13 @@ def test_a_run_that_fails_is_replaced_while_the_last_valid_spec_is_in_effect() -
         events.HostileRecord(33.0),
     )
     assert play(History(4000390, history.Setup(operators=2, operator_skew=20.0), happens)) is None
+
+
+def test_a_second_job_of_a_run_that_ended_is_stopped_before_the_run_after_a_rewind() -> None:
+    """An operator that was frozen creates the Job again as the first one ends, still without a pod (seed 4069236)."""
+    happens = (
+        events.BreakImage(28.0, upgrades=True),
+        events.Interrupt(31.0, call="write_status", when="after", how="freeze", seconds=5.0, operator=1),
+        events.Rewind(35.0),
+    )
+    assert play(History(4069236, history.Setup(operators=2), happens)) is None

@@ -56,3 +56,10 @@ def test_it_does_not_take_a_failure_back() -> None:
     failed = WELL.said(run=ENDED, failure=replace(FAILED, count=1, reason=Reason.BAD_SPEC, next_attempt_at=None))
     decision = failed.seen(runs=(replace(LATE, pod=SECOND),)).decide()
     assert present(decision.status.failure).count == 1
+
+
+def test_it_is_not_recorded_as_the_runs_own_while_that_ends() -> None:
+    """An operator that was frozen created it as the first one's pod went away (seed 4069236)."""
+    stopping = replace(RUN, stop_requested_at=NOW - timedelta(seconds=5))
+    decision = WELL.said(run=stopping).seen(runs=(LATE,)).decide()
+    assert present(decision.status.run).created_at == RUN.created_at

@@ -281,8 +281,9 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
     """Record what runs, and where: the node can later prove that the driver is dead.
 
     The Job may differ from the record: a create that timed out may take effect after the spec, and the record, changed.
+    One without a pod, after the run had one, is the same or a second one: see `start.late_job_is_stopped`.
     """
-    if job is None:
+    if job is None or (job.pod is None and run.pod_uid is not None):
         return run
     run = replace(
         run,
