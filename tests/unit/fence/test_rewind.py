@@ -71,6 +71,25 @@ def test_a_batch_stays_begun_where_the_offset_stays(keeps_output: bool, begun: d
     assert (after.offsets, after.planned, after.begun) == (offsets, offsets, begun)
 
 
+@pytest.mark.parametrize(
+    ("before", "snapshot", "after"),
+    [
+        (b"state", b"older", b"older"),
+        (b"state", None, b""),
+        (b"", None, b""),
+        (None, b"older", b"older"),
+        (None, None, None),
+    ],
+)
+def test_a_row_with_state_keeps_saying_so(before: bytes | None, snapshot: bytes | None, after: bytes | None) -> None:
+    """A snapshot of before the first commit has none; the row's commits are those of a stateful pipeline still."""
+    table = MemoryFenceTable()
+    row = replace(stopped(table), checkpoint=before)
+    table.rows[row.pipeline] = row
+    back = fence(table).rewind(row, offsets=BACK, leader_epochs={}, growth_barrier={}, checkpoint=snapshot)
+    assert (back.checkpoint, back.committed_at) == (after, row.committed_at)
+
+
 def test_a_row_that_a_driver_holds_is_refused() -> None:
     table = MemoryFenceTable()
     with pytest.raises(ValueError, match="take it over first"):

@@ -229,6 +229,8 @@ def test_a_row_with_the_commits_of_another_mode_is_not_run() -> None:
         assert (decision.reason, decision.action) == (Reason.INVALID_SPEC, None)
         assert f"the commits of a {mode} pipeline. Set it to {mode}" in decision.status.message
     assert of_state(WELL).decide().reason != Reason.INVALID_SPEC
+    emptied = of_state(WELL).seen(fence=replace(ROW, checkpoint=b""))
+    assert emptied.decide().reason != Reason.INVALID_SPEC, "by a rewind to before the first commit"
     new = WELL.seen(fence=replace(ROW, committed_at=None)).asked(job=JOB)
     assert new.decide().reason != Reason.INVALID_SPEC
 

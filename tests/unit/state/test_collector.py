@@ -82,6 +82,21 @@ def test_a_rewind_during_a_collection_finds_its_snapshot_whole(call: str) -> Non
     world.check()
 
 
+def test_a_rewind_to_before_the_first_commit_starts_over_with_empty_state() -> None:
+    world = World(random.Random(1))
+    first = world.take_over()
+    next(first.steps)
+    world.snapshots[0] = snapshot = world.row
+    working(world, 2)
+    assert snapshot.checkpoint is None
+    again = world.rewind(snapshot)
+    for _ in again.steps:
+        if again.committed == 2:
+            break
+    assert impatient(world, again).collect() > 0
+    world.check()
+
+
 def test_only_what_is_unreached_is_deleted() -> None:
     world = World(random.Random(1))
     driver = working(world, 9)

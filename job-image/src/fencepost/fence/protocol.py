@@ -26,7 +26,7 @@ from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
 from fencepost.fence.patience import Patience
-from fencepost.fence.row import NO_OWNER, UNCLAIMED, FenceRow
+from fencepost.fence.row import EMPTY, NO_OWNER, UNCLAIMED, FenceRow
 from fencepost.fence.table import FenceTable
 
 
@@ -233,13 +233,15 @@ class Fence:
 
         A batch that was begun stays in `begun` for the partitions that do not move, unless `keeps_output` is false.
         A partition that is not in `offsets` leaves the row.  `leader_epochs` are of partitions that move, see `commit`.
-        `checkpoint` is the state at `offsets`; without it a stateful pipeline starts with empty state.
+        `checkpoint` is the state at `offsets`; without it a stateful pipeline starts with empty state, and its row
+        still says that its commits are of a stateful one.
         The clock advances by at least 2, so that what is written from here on wins over rows, and over deletions of
         rows, that were written at the timestamp of `before`.
         Raises Fenced, as `take_over` does, ValueError for a row with a driver.
         """
         if before.driver is not UNCLAIMED:
             raise ValueError("a row that a driver has claimed is not rewound: take it over first")
+        no_state = None if before.checkpoint is None else EMPTY
         after = replace(
             before,
             version=before.version + 1,
@@ -252,7 +254,7 @@ class Fence:
             epoch_starts=_paired(before.epoch_starts, before, offsets, {}),
             growth_barrier=dict(growth_barrier),
             growths=before.growths_after(growth_barrier),
-            checkpoint=checkpoint,
+            checkpoint=no_state if checkpoint is None else checkpoint,
             planned_log=None,
         )
         return self._change(before, after)

@@ -12,6 +12,8 @@ from fencepost.contract.offsets import split_offset_key
 UNCLAIMED: Final = None
 NO_OWNER: Final = ""
 """The owner of a released row."""
+EMPTY: Final = b""
+"""The checkpoint of a stateful pipeline that was set back to before its first commit."""
 LARGEST_CHECKPOINT: Final = 1024 * 1024
 """Bytes; two offset logs of a thousand partitions take some twenty thousand."""
 KNOWN_GROWTHS: Final = 10
@@ -26,7 +28,8 @@ class FenceRow:
     before.  A batch begun on this row writes its output at `clock + 1`.
     `offsets` and `planned` map 'topic/partition' to the next offset to read: committed, and the end of the batch
     that comes next (a successor repeats exactly that batch).  `begun` has, per partition, the furthest end of a batch
-    that was planned and then cut, until that end is committed: output may exist up to there, beyond `planned`.
+    that was planned and then cut, or left by a rewind, until that end is committed: output may exist up to there,
+    beyond `planned`.
     `accepted_until` has, per partition, up to where a user has accepted whatever retention deletes before it is read;
     the next run continues under that acceptance, and a rewind ends it.
     `committed_at`, `duration_ms` and `records` are of the last batch.
@@ -41,7 +44,8 @@ class FenceRow:
     `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
     'topic/partition@offset'.
     `checkpoint` is a stateful pipeline's state at `offsets`, and `planned_log` Spark's log of the batch that `planned`
-    ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None of a stateless pipeline.
+    ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None for a stateless pipeline;
+    `checkpoint` is EMPTY where a rewind has set the pipeline back to empty state.
     """
 
     pipeline: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from fencepost.fence.row import LARGEST_CHECKPOINT
+from fencepost.fence.row import EMPTY, LARGEST_CHECKPOINT
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
 from fencepost.state.tree import StoredFile, unpacked
 
@@ -85,8 +85,8 @@ def unpack_planned(packed: bytes | None) -> Planned | None:
 
 
 def unpack_committed(packed: bytes | None) -> Committed | None:
-    """Return what the `checkpoint` of a row or of a snapshot holds. Raises CheckpointDamaged."""
-    if packed is None:
+    """Return what the `checkpoint` of a row or of a snapshot holds, None of empty state. Raises CheckpointDamaged."""
+    if packed is None or packed == EMPTY:
         return None
     content = unpacked(packed, _LARGEST)
     try:
