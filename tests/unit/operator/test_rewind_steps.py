@@ -66,8 +66,8 @@ FENCED: Final = STOPPED.seen(fence=TAKEN)
 GO: Final = asked()
 PURGES: Final = asked(deleteOutput=True)
 BACKED_UP: Final = begun(GO, backup=str(KEPT.id))
-RESOLVED: Final = begun(GO, backup=str(KEPT.id), target=TARGET, records_to_repeat=40)
-DELETES: Final = begun(PURGES, backup=str(KEPT.id), target=TARGET, records_to_repeat=40)
+RESOLVED: Final = begun(GO, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=10)
+DELETES: Final = begun(PURGES, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=10)
 PLACED: Final = begun(
     GO, RewindStep.SET_OFFSETS, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=11
 )  # fmt: skip
@@ -158,8 +158,8 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     "the offsets are set": (FENCED.seen(fence=SET), RESOLVED, RewindFacts(), "Resume", None),
     "no run has claimed since": (FENCED.seen(fence=SET), PLACED, RewindFacts(), "Resume", None),
     "a suspended pipeline still has its run": (BEFORE.asked(suspend=True), GO, RewindFacts(), "Waiting", None),
-    "a plan is left": (
-        FENCED.seen(fence=replace(SET, planned={"orders/0": 12})), RESOLVED, RewindFacts(), "SetOffsets", RewindFence,
+    "the row was at the offsets before": (
+        FENCED.seen(fence=replace(SET, version=10)), RESOLVED, RewindFacts(), "SetOffsets", RewindFence,
     ),
     "the history has no commit": (FENCED.seen(fence=replace(SET, version=12)), PLACED, first(None), "Check", None),
     "the history is not known": (FENCED.seen(fence=replace(SET, version=12)), PLACED, first(SILENT), "Check", None),
@@ -236,7 +236,7 @@ def test_what_the_offsets_are_set_to() -> None:
     )
     (update,) = scene.decide().rewinds
     assert update.status.target == replace(TARGET, leader_epochs={"orders/0": 4})
-    assert update.status.records_to_repeat == 40
+    assert (update.status.records_to_repeat, update.status.version) == (40, TAKEN.version)
     (dry,) = seen(BEFORE, (asked(deleteOutput=True, dryRun=True),), job(COUNTED)).decide().rewinds
     assert dry.status.message == "Dry run: 40 records would be repeated, 7 rows deleted; nothing is changed"
     assert (dry.status.target, dry.status.rows_to_delete) == (TARGET, 7)

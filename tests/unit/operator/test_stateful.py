@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -18,14 +19,16 @@ from fencepost.contract import (
     StateConfig,
     Variable,
 )
+from fencepost.fence import FenceRow
 from fencepost.fence.snapshots import snapshot_id
 from fencepost.spark import session
-from fencepost_operator.actions import DropSnapshots, RewindFence
+from fencepost_operator.actions import DropSnapshots, RewindFence, StartPurge
 from fencepost_operator.api import (
     ObjectKey,
     Pipeline,
     Reason,
     ReconcileConfig,
+    ResolvedTarget,
     SnapshotsStatus,
     Spec,
     parse,
@@ -37,8 +40,8 @@ from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.run_job import run_job
 from fencepost_operator.observation import Known, PurgeJob, RewindFacts, reports_matter
 from present import present
-from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, WELL, Scene, started
-from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, asked, begun, job, seen
+from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
+from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, seen
 from unit.operator.test_rewind_steps import FENCED as TAKEN_OVER
 
 JOB: Final = {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"}
@@ -249,6 +252,12 @@ def test_a_rewind_of_state_by_time_or_offsets_is_refused(to: dict[str, Any]) -> 
     assert "has the state only of its snapshots: name one of `fencepost snapshots list`" in update.status.message
 
 
+def fence_of(scene: Scene) -> FenceRow | None:
+    row = scene.observation.fence
+    assert isinstance(row, Known)
+    return row.value
+
+
 def test_before_its_first_commit_a_stateful_pipeline_has_no_state_to_set_back() -> None:
     scene = of_state(BEFORE)
     row = scene.observation.fence
@@ -266,10 +275,58 @@ def test_a_rewind_to_a_snapshot_sets_its_state_back_with_the_offsets() -> None:
         taken, (begun(TO_SNAPSHOT, backup="b"),), RewindFacts(snapshot=Known(FULL), backup=Known(KEPT))
     ).decide().rewinds  # fmt: skip
     assert present(update.status.target).snapshot == str(FULL.id)
-    set_back = begun(TO_SNAPSHOT, backup="b", target=update.status.target, records_to_repeat=40)
+    set_back = begun(TO_SNAPSHOT, backup="b", target=update.status.target, records_to_repeat=40, version=10)
     action = seen(taken, (set_back,), RewindFacts()).decide().action
     assert isinstance(action, RewindFence)
     assert (action.offsets, action.snapshot) == (BACK, str(FULL.id))
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "phase"),
+    [
+        (b"state", b"earlier", "Stop"), (b"state", None, "Stop"), (b"", b"earlier", "Stop"),
+        (b"state", b"state", "Completed"), (b"", None, "Completed"),
+    ],
+)  # fmt: skip
+def test_the_state_moves_without_the_offsets(now: bytes, then: bytes | None, phase: str) -> None:
+    """Spark commits batches without records: a watermark moves, and what is due leaves the state."""
+    row, facts = replace(ROW_READ, checkpoint=now), RewindFacts(snapshot=Known(replace(KEPT, checkpoint=then)))
+    (update,) = seen(of_state(BEFORE).seen(fence=row), (TO_SNAPSHOT,), facts).decide().rewinds
+    assert update.status.phase == phase
+
+
+def test_the_version_shows_that_the_state_is_set() -> None:
+    target = ResolvedTarget(offsets=dict(ROW.offsets), snapshot=str(KEPT.id))
+    rewind = begun(TO_SNAPSHOT, backup="b", target=target, records_to_repeat=0, version=10)
+    taken = of_state(TAKEN_OVER)
+    decision = seen(taken, (rewind,), RewindFacts()).decide()
+    assert isinstance(decision.action, RewindFence)
+    done = replace(present(fence_of(taken)), version=11)
+    (update,) = seen(taken.seen(fence=done), (rewind,), RewindFacts()).decide().rewinds
+    assert (update.status.phase, update.status.version) == ("Resume", 11)
+
+
+@pytest.mark.parametrize(
+    ("found", "phase"),
+    [
+        (Known(replace(FULL, id=UUID(int=1))), "Purge"), (SILENT, "Purge"),
+        (Known(None), "Failed"), (Known(replace(FULL, offsets={"orders/0": 11})), "Failed"),
+    ],
+)  # fmt: skip
+def test_no_output_is_deleted_for_a_snapshot_that_is_gone(found: Any, phase: str) -> None:
+    """Afterwards only an earlier snapshot could write again what was deleted."""
+    deletes = asked({"snapshot": "s"}, deleteOutput=True)
+    target = ResolvedTarget(offsets=BACK, snapshot=str(FULL.id))
+    rewind = begun(deletes, backup="b", target=target, records_to_repeat=40, version=10)
+    facts = RewindFacts(snapshot=found, job=Known(None))
+    decision = seen(of_state(TAKEN_OVER), (rewind,), facts).decide()
+    (update,) = decision.rewinds
+    assert (update.status.phase, isinstance(decision.action, StartPurge)) == (
+        phase,
+        phase == "Purge" and found is not SILENT,
+    )
+    if phase == "Failed":
+        assert f"snapshot {FULL.id} does not exist any more" in update.status.message
 
 
 def test_a_stateless_pipeline_takes_the_offsets_of_a_snapshot_alone() -> None:

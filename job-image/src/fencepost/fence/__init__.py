@@ -17,10 +17,11 @@ from fencepost.fence.errors import (
     FenceUnavailable,
 )
 from fencepost.fence.protocol import Fence, Starting, open_to
-from fencepost.fence.row import KNOWN_GROWTHS, FenceRow
+from fencepost.fence.row import EMPTY, KNOWN_GROWTHS, FenceRow
 from fencepost.fence.table import FenceTable
 
 __all__ = [
+    "EMPTY",
     "KNOWN_GROWTHS",
     "BatchProgress",
     "Fence",

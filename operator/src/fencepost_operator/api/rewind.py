@@ -136,7 +136,7 @@ class ResolvedTarget(Model):
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     """Ends up to which older partitions are read before newer ones."""
     snapshot: str | None = None
-    """Id of the snapshot whose state is set with the offsets; absent of a pipeline without state."""
+    """Id of the snapshot whose state is set with the offsets; absent for a pipeline without state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class RewindStatus(Model):
     unclaimed_epoch: int | None = None
     """The epoch before it, where no driver had claimed that one; none can write under it any more."""
     version: int | None = None
-    """The fence row's version after the offsets were set."""
+    """The fence row's version: before the offsets are set, and from step Resume on after that."""
     backup: str | None = None
     """Id of the snapshot of the fence row before the rewind."""
     target: ResolvedTarget | None = None

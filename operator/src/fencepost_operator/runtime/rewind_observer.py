@@ -38,7 +38,8 @@ class RewindObserver:
         spec, to, status = pipeline.spec, rewind.spec.to, rewind.status
         is_open = status.target is None
         async with asyncio.TaskGroup() as group:
-            snapshot = group.create_task(self._snapshot(pipeline, spec, to.snapshot if is_open else None))
+            wanted = to.snapshot if is_open else _state_of(status)
+            snapshot = group.create_task(self._snapshot(pipeline, spec, wanted))
             positions = group.create_task(self._positions(pipeline, spec, to.timestamp if is_open else None))
             backup = group.create_task(self._snapshot(pipeline, spec, status.backup if is_open else None))
             job = group.create_task(self._job(pipeline, rewind))
@@ -78,3 +79,10 @@ class RewindObserver:
         return await self.see(
             self.ports.fences.first_commit(*row, epoch=status.epoch, version=status.version, since=since)
         )
+
+
+def _state_of(status: RewindStatus) -> str | None:
+    """Return the snapshot whose state is still to be set, by its id: a newer one may have its name by now."""
+    if status.target is None or status.has_done(RewindStep.SET_OFFSETS):
+        return None
+    return status.target.snapshot

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.contract.guidance import remedy_of
-from fencepost.fence import FenceRow
+from fencepost.fence import EMPTY, FenceRow
 from fencepost.fence.snapshots import Trigger, snapshot_id
 from fencepost_operator.actions import Action, RewindFence, TakeOverFence, TakeSnapshot
 from fencepost_operator.api import (
@@ -32,7 +32,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
 from fencepost_operator.decision.rewind.purge_jobs import is_purged, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.step_status import Progress, completed, failed, reached, waiting
 from fencepost_operator.decision.rewind.target import check as check_target
-from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
+from fencepost_operator.decision.rewind.target import check_snapshot, records_to_repeat, resolve
 from fencepost_operator.decision.rules.restart import unconfirmed_run_is_not_deleted
 from fencepost_operator.decision.run.confirmation import how_to_prove, is_confirmed, proof_is_late
 from fencepost_operator.decision.run.diagnosis import diagnose_pod_issue
@@ -183,14 +183,14 @@ def resolve_target(context: RewindContext) -> Progress | None:
     if isinstance(target, Progress):
         return target
     count = records_to_repeat(context.row, target)
-    fresh = replace(context.status, target=target, records_to_repeat=count)
+    fresh = replace(context.status, target=target, records_to_repeat=count, version=context.row.version)
     return _working(context, RewindStep.RESOLVE, f"{count} records will be repeated", status=fresh)
 
 
 def purge(context: RewindContext) -> Progress | None:
     """Delete the output beyond the target, and look whether anything is left."""
     target, job = context.status.target, context.facts.job
-    if is_set(context.status) or target is None or not context.spec.delete_output or _is_at(context.row, target):
+    if is_set(context.status) or target is None or not context.spec.delete_output or _has_moved(context):
         return None
     run = context.run.unconfirmed_run
     never_wrote = run is not None and run.epoch == context.status.unclaimed_epoch
@@ -220,7 +220,7 @@ def set_offsets(context: RewindContext) -> Progress | None:
     row, target = context.row, context.status.target
     if is_set(context.status) or target is None:
         return None
-    if _is_at(row, target):
+    if _has_moved(context):
         message = f"The offsets are set in epoch {row.epoch}, {context.status.records_to_repeat} records back"
         outcome = _outcome(context, message, status=replace(context.run.status, failure=None))
         status = replace(context.status, version=row.version)
@@ -241,9 +241,10 @@ def set_offsets(context: RewindContext) -> Progress | None:
 
 
 def _with_what_stays(context: RewindContext, target: ResolvedTarget) -> Status:
-    """Return the pipeline's status with the batch that stays open: its rows are there unless the output was deleted.
+    """Return the pipeline's status with what stays of the batch that is being finished.
 
-    It is recorded before the offsets are set.
+    Its rows are there unless the output was deleted.  It is recorded before the offsets are set; of any other open
+    batch the fence row keeps the ends.
     """
     if context.spec.delete_output:
         return replace(context.run.status, finishing=None)
@@ -317,8 +318,12 @@ def _target(context: RewindContext) -> ResolvedTarget | Progress:
 
 
 def _unrepeatable(context: RewindContext, target: ResolvedTarget) -> Progress | None:
-    """Refuse to delete rows that cannot be written again: while the purge waited, Kafka may have lost the records."""
-    found = check_target(target, context.row, context.run.observation.source)
+    """Refuse to delete rows that cannot be written again.
+
+    While the purge waited, Kafka may have deleted the records, and a user the snapshot.
+    """
+    found = check_snapshot(target, context.facts.snapshot)
+    found = found or check_target(target, context.row, context.run.observation.source)
     if isinstance(found, Unseen):
         return _working(context, RewindStep.PURGE, _why_unknown(found))
     return _refused(context, found) if found else None
@@ -448,11 +453,18 @@ def _reached(
 
 
 def _is_where_it_goes(context: RewindContext, target: ResolvedTarget) -> bool:
-    return dict(target.offsets) == dict(context.row.offsets)
+    """Return whether the row has the target's offsets and its state: Spark also commits batches without records."""
+    row, snapshot = context.row, context.facts.snapshot
+    if dict(target.offsets) != dict(row.offsets):
+        return False
+    if target.snapshot is None or not isinstance(snapshot, Known) or snapshot.value is None:
+        return target.snapshot is None
+    return (snapshot.value.checkpoint or EMPTY) == row.checkpoint
 
 
-def _is_at(row: FenceRow, target: ResolvedTarget) -> bool:
-    return dict(row.offsets) == dict(target.offsets) == dict(row.planned)
+def _has_moved(context: RewindContext) -> bool:
+    """Return whether the offsets are set: in the rewind's epoch nothing else changes the row."""
+    return context.status.version not in {None, context.row.version}
 
 
 def _why_unknown(unknown: Unseen) -> str:

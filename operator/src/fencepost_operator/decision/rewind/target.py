@@ -47,6 +47,17 @@ def check(target: ResolvedTarget, row: FenceRow, source: Known[Watermarks] | Uns
     return _unknown(target, row, source.value) or tuple(_wrong(target, row, source.value))
 
 
+def check_snapshot(target: ResolvedTarget, found: Known[Snapshot | None] | Unseen) -> Unseen | Violations:
+    """Return why the target's state cannot be set any more, or what keeps that from being checked."""
+    if target.snapshot is None:
+        return ()
+    if not isinstance(found, Known):
+        return found
+    if found.value is None or dict(found.value.offsets) != dict(target.offsets):
+        return (f"snapshot {target.snapshot} does not exist any more, so its state cannot be set",)
+    return ()
+
+
 def records_to_repeat(row: FenceRow, target: ResolvedTarget) -> int:
     """Return how many offsets lie between the target and what is committed."""
     return sum(end - start_of(target, key) for key, end in row.offsets.items())

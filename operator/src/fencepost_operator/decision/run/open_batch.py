@@ -78,9 +78,10 @@ def is_open(status: Status, row: FenceRow) -> bool:
 
 
 def left_open(context: RunContext, offsets: Mapping[str, int]) -> Status:
-    """Return the status with what is open of the partitions that stay where they are when the offsets are set.
+    """Return the status with what is being finished in the partitions that stay when the offsets are set.
 
-    Of those that move, all beyond the target is written again, as was asked for.
+    Of those that move, all beyond the target is written again, as was asked for.  The status has only a batch that is
+    being finished; the fence row keeps the ends of any other in `begun`.
     """
     known, row = _known(context), context.row
     until = {key: end for key, end in _until(context, known).items() if offsets.get(key) == row.offsets.get(key)}
