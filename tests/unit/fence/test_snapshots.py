@@ -23,19 +23,27 @@ HALF: Final = WRITTEN_WITHIN / 2
 class Frozen:
     """A process that is frozen between two of its steps; `monotonic` counts that time."""
 
+    after_the_read: float = 0.0
     before_the_insert: float = 0.0
     before_the_answer: float = 0.0
+    is_answered: bool = True
     now: float = 1000.0
     found: dict[UUID, Snapshot] = field(default_factory=dict)
 
     def take(self, row: FenceRow = ROW) -> None:
-        take(lambda: row, self, id=ID, trigger=Trigger.SCHEDULE, name=None, monotonic=lambda: self.now)
+        def read() -> FenceRow:
+            self.now += self.after_the_read
+            return row
+
+        take(read, self, id=ID, trigger=Trigger.SCHEDULE, name=None, monotonic=lambda: self.now)
 
     def insert(self, pipeline: str, snapshot: Snapshot) -> bool:
         assert pipeline == ROW.pipeline
         self.now += self.before_the_insert
         is_new = self.found.setdefault(snapshot.id, snapshot) is snapshot
         self.now += self.before_the_answer
+        if not self.is_answered:
+            raise FenceUnavailable("no answer")
         return is_new
 
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
@@ -56,6 +64,22 @@ def test_one_that_is_written_too_late_is_deleted(first: float, second: float) ->
     with pytest.raises(FenceUnavailable, match="was written 301 s after the fence row was read"):
         frozen.take()
     assert not frozen.found
+
+
+def test_after_a_late_read_none_is_written() -> None:
+    frozen = Frozen(after_the_read=WRITTEN_WITHIN + 1, is_answered=False)
+    with pytest.raises(FenceUnavailable, match="is not written: the fence row was read 301 s ago"):
+        frozen.take()
+    assert not frozen.found
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(HALF, True), (WRITTEN_WITHIN + 1, False)])
+def test_without_an_answer_only_one_that_is_written_in_time_stays(seconds: float, is_kept: bool) -> None:
+    """The next attempt has the same id, and finds it."""
+    frozen = Frozen(before_the_insert=seconds, is_answered=False)
+    with pytest.raises(FenceUnavailable, match="no answer"):
+        frozen.take()
+    assert bool(frozen.found) == is_kept
 
 
 def test_one_that_another_operator_has_written_meanwhile_stays() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from fencepost.fence import Fenced
 from fencepost.fence.memory import no_fault
 from fencepost.state.collector import Collector
+from fencepost.state.errors import CheckpointDamaged
+from fencepost.state.progress import Committed, unpack_committed
+from present import present
 from unit.state.world import Driver, World
 
 
@@ -95,6 +99,38 @@ def test_a_rewind_to_before_the_first_commit_starts_over_with_empty_state() -> N
             break
     assert impatient(world, again).collect() > 0
     world.check()
+
+
+def with_a_snapshot(world: World) -> tuple[Driver, Committed]:
+    """Return a driver that has committed since a snapshot was taken, and the checkpoint of that."""
+    driver = working(world, 2)
+    world.snapshots[0] = world.row
+    for _ in driver.steps:
+        if driver.committed == 9:
+            break
+    return driver, present(unpack_committed(world.snapshots[0].checkpoint))
+
+
+def test_a_snapshot_whose_list_of_files_is_gone_keeps_no_others() -> None:
+    """Its state cannot be set back; with an exception the files of all later batches would stay."""
+    world = World(random.Random(1))
+    driver, lost = with_a_snapshot(world)
+    world.chunks.delete([lost.tree.id])
+    assert impatient(world, driver).collect() > 0
+    world.snapshots.clear()
+    world.check()
+    assert world.chunks.files <= world.reached() | driver.serving
+
+
+def test_what_cannot_be_read_keeps_all_files() -> None:
+    """A newer release may have written the snapshot."""
+    world = World(random.Random(1))
+    driver, _ = with_a_snapshot(world)
+    world.snapshots[0] = replace(world.snapshots[0], checkpoint=b"of a newer release")
+    files = set(world.chunks.files)
+    with pytest.raises(CheckpointDamaged):
+        impatient(world, driver).collect()
+    assert world.chunks.files == files
 
 
 def test_only_what_is_unreached_is_deleted() -> None:

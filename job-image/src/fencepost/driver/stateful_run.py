@@ -97,7 +97,8 @@ class StatefulRun:
         self._query = query
         self._serve = serve
         self._patience = Patience(config.patience)
-        self._chunks = WatchedChunks(PatientChunks(chunks, self._patience))
+        self._stored = PatientChunks(chunks, self._patience)
+        self._chunks = WatchedChunks(self._stored)
         self._index = index
         self._ids = FileIds(index)
         self._snapshots = snapshots
@@ -221,7 +222,7 @@ class StatefulRun:
         self._collector = Collector(
             self._fence,
             committer.row,
-            chunks=self._chunks,
+            chunks=self._stored,  # what it does not find explains no failure of a batch
             index=self._index,
             serving=lambda: self._serving(checkpoint, committer),
             snapshots=self._snapshots,

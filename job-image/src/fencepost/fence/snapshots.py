@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 from uuid import UUID
 
-from fencepost.fence.errors import FenceUnavailable
+from fencepost.fence.errors import FenceError, FenceUnavailable
 from fencepost.fence.row import FenceRow
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -102,14 +102,21 @@ def take(
 ) -> None:
     """Copy the row that `read` returns into the snapshot with this id unless it is there.
 
-    A process that is frozen between read and write deletes what it wrote too late: the files of its state may be gone.
+    A process that is frozen between read and write deletes what it may have written too late: the files of its state
+    may be gone.
     Raises FenceError, FenceUnavailable where it took longer than WRITTEN_WITHIN.
     """
     began = monotonic()
     row = read()
-    is_inserted = store.insert(row.pipeline, snapshot_of(row, id=id, trigger=trigger, name=name))
-    took = monotonic() - began
-    if is_inserted and took > WRITTEN_WITHIN:
+    if (took := monotonic() - began) > WRITTEN_WITHIN:
+        raise FenceUnavailable(f"snapshot {id} is not written: the fence row was read {took:.0f} s ago")
+    try:
+        is_inserted = store.insert(row.pipeline, snapshot_of(row, id=id, trigger=trigger, name=name))
+    except FenceError:
+        if monotonic() - began > WRITTEN_WITHIN:
+            store.delete(row.pipeline, [id])
+        raise
+    if is_inserted and (took := monotonic() - began) > WRITTEN_WITHIN:
         store.delete(row.pipeline, [id])
         raise FenceUnavailable(f"snapshot {id} was written {took:.0f} s after the fence row was read; it is deleted")
 

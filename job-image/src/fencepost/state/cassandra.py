@@ -16,7 +16,7 @@ from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.errors import FenceSchemaInvalid
 from fencepost.state.chunks import CHUNK, WINDOW
-from fencepost.state.errors import CheckpointDamaged
+from fencepost.state.errors import ChunkMissing
 from fencepost.state.file_ids import RANGE, FileRange
 
 DELETIONS: Final = 32
@@ -80,7 +80,7 @@ class CassandraChunks:
         )
 
     def read(self, file: UUID, parts: range) -> Sequence[bytes]:
-        """Return parts in their order. Raises CheckpointDamaged."""
+        """Return parts in their order. Raises ChunkMissing."""
         answers = self._statements.run(
             "reading chunks",
             f"SELECT content FROM {self._table} WHERE pipeline = ? AND file = ? AND part = ?",
@@ -139,7 +139,7 @@ class CassandraFileIndex:
 
 def _content(row: Any, file: UUID, part: int) -> bytes:  # noqa: ANN401 - a driver's named tuple
     if row is None or not isinstance(row.content, bytes) or len(row.content) > CHUNK:
-        raise CheckpointDamaged(f"file {file} lacks part {part}")
+        raise ChunkMissing(f"file {file} lacks part {part}")
     return row.content
 
 

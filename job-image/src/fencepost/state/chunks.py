@@ -24,7 +24,7 @@ class ChunkStore(Protocol):
         ...
 
     def read(self, file: UUID, parts: range) -> Sequence[bytes]:
-        """Return these parts, in their order. Raises CheckpointDamaged where one is missing."""
+        """Return these parts, in their order. Raises ChunkMissing where one is not there."""
         ...
 
     def delete(self, files: Collection[UUID]) -> None:

@@ -13,6 +13,7 @@ So a collector that is frozen, and deletes hours after its driver was replaced, 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import replace
@@ -22,8 +23,11 @@ from uuid import UUID
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.fence.snapshots import WRITTEN_WITHIN
 from fencepost.state.chunks import ChunkStore
+from fencepost.state.errors import ChunkMissing
 from fencepost.state.fence_committer import reached_by
 from fencepost.state.file_ids import FileIndex, FileRange
+
+log = logging.getLogger(__name__)
 
 GRACE: Final = 3 * WRITTEN_WITHIN
 """Seconds that a file is unreached before it is deleted; a snapshot takes less from its read to its write."""
@@ -65,7 +69,8 @@ class Collector:
     def collect(self) -> int:
         """Delete what has been unreached for long enough, and return how many files that were at most.
 
-        Raises Fenced once the epoch is over, FenceError, CheckpointDamaged: then nothing is deleted before all is read.
+        Raises Fenced once the epoch is over, FenceError, CheckpointDamaged for a snapshot that cannot be understood:
+        then nothing is deleted before all is read.
         """
         ranges = self._index.ranges()
         began = self._monotonic()
@@ -82,11 +87,22 @@ class Collector:
         """Return all that is reached; the fence row is read after everything else. Raises Fenced."""
         serving = self._serving()
         checkpoints = set(self._snapshots())
-        self._known = {each: self._known.get(each) or reached_by(each, self._chunks) for each in checkpoints}
+        self._known = {each: self._known.get(each) or self._reached_by(each) for each in checkpoints}
         row = self._fence.read()
         if row is None or (row.epoch, row.driver) != (self._epoch, self._driver):
             raise Fenced(f"epoch {self._epoch} is over: its files are collected by a later one", seen=row)
         return set(serving).union(*self._known.values())
+
+    def _reached_by(self, checkpoint: bytes) -> frozenset[UUID]:
+        """Return what a snapshot reaches; nothing where its list of files is gone, and so its state.
+
+        To keep all files for as long as that snapshot is there would save nothing, and grow the state without bound.
+        """
+        try:
+            return reached_by(checkpoint, self._chunks)
+        except ChunkMissing as error:
+            log.warning("the state of a snapshot is lost, so its files are not kept; delete the snapshot: %s", error)
+            return frozenset()
 
 
 def forget(chunks: ChunkStore, index: FileIndex) -> None:

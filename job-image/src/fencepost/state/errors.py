@@ -6,7 +6,8 @@ CheckpointError
 ├── PathTaken        a file or directory is at the path
 ├── UploadUnknown    the file is not being uploaded: it was completed, abandoned, or never created
 ├── CheckpointFull   a bound is exceeded: files of a checkpoint, or bytes of a log file
-├── CheckpointDamaged  a chunk that the fence row reaches is missing or of the wrong length, or a value is unreadable
+├── CheckpointDamaged  a chunk that is reached is of the wrong length, or a value is unreadable
+│   └── ChunkMissing     or it is not there
 ├── NameServiceUnavailable  the driver did not answer a data service: it is busy, or has ended
 └── EpochOver        the epoch has ended for this process, and nothing may be changed any more
 """
@@ -40,6 +41,10 @@ class CheckpointFull(CheckpointError):
 
 class CheckpointDamaged(CheckpointError):
     """What the fence row reaches is not in the database as it was written."""
+
+
+class ChunkMissing(CheckpointDamaged):
+    """A chunk that the fence row or a snapshot reaches is not in the database."""
 
 
 class NameServiceUnavailable(CheckpointError):

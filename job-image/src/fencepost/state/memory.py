@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fencepost.fence.memory import no_fault
-from fencepost.state.errors import CheckpointDamaged
+from fencepost.state.errors import ChunkMissing
 from fencepost.state.file_ids import FileRange
 
 
@@ -47,7 +47,7 @@ class MemoryChunks:
         self.after("read_chunks")
         there = [content for content in found if content is not None]
         if len(there) < len(parts):
-            raise CheckpointDamaged(f"file {file} lacks some of the parts {parts.start} to {parts.stop - 1}")
+            raise ChunkMissing(f"file {file} lacks some of the parts {parts.start} to {parts.stop - 1}")
         return there
 
     def delete(self, files: Collection[UUID]) -> None:
