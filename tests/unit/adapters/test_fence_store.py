@@ -310,30 +310,37 @@ class Snapshots:
 async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
     store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_state, without, gone = (
-        snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), name) for name in ("with", "without", "gone")
+    with_state, without, other, gone = (
+        snapshot_id(datetime(2026, 1, 2, tzinfo=UTC), name) for name in ("with", "without", "other", "gone")
     )
+    target = {"t/0": 3}
     snapshots = Snapshots(
         {
-            with_state: Snapshot(id=with_state, trigger="Schedule", checkpoint=b"state"),
-            without: Snapshot(id=without, trigger="Schedule"),
+            with_state: Snapshot(id=with_state, trigger="Schedule", offsets=target, checkpoint=b"state"),
+            without: Snapshot(id=without, trigger="Schedule", offsets=target),
+            other: Snapshot(id=other, trigger="Schedule", offsets={"t/0": 4}, checkpoint=b"other state"),
         }
     )
     monkeypatch.setattr(fence_store, "_snapshots", lambda _: snapshots)
     await store.create(PLACE, "p", "me")
 
-    async def rewind(snapshot: UUID | None) -> bytes | None:
+    async def rewind(snapshot: UUID | None, *, keeps_output: bool = True) -> bytes | None:
         row = present(cassandra.table.read("p"))
         await store.rewind(
-            PLACE, "p", epoch=row.epoch, version=row.version, offsets={"t/0": 3}, leader_epochs={}, growth_barrier={},
-            keeps_output=True, snapshot=str(snapshot) if snapshot else None,
+            PLACE, "p", epoch=row.epoch, version=row.version, offsets=target, leader_epochs={}, growth_barrier={},
+            keeps_output=keeps_output, snapshot=str(snapshot) if snapshot else None,
         )  # fmt: skip
         return present(cassandra.table.read("p")).checkpoint
 
     assert await rewind(with_state) == b"state"
-    assert await rewind(without) is None, "one of before the first commit"
+    assert await rewind(without) == b"", "one from before the first commit"
     assert await rewind(with_state) == b"state"
-    with pytest.raises(Rejected, match="does not exist any more"):
-        await rewind(gone)
+    for lost in (gone, other):
+        with pytest.raises(Rejected, match="does not exist any more, or has other offsets") as refused:
+            await rewind(lost)
+        assert "to another snapshot" in refused.value.remedy
+        with pytest.raises(Rejected) as refused:
+            await rewind(lost, keeps_output=False)
+        assert "to an earlier snapshot, because the output beyond the target is already" in refused.value.remedy
     assert present(cassandra.table.read("p")).checkpoint == b"state"
-    assert await rewind(None) is None
+    assert await rewind(None) == b""

@@ -169,6 +169,15 @@ class CassandraFenceStore:
         deleted meanwhile.
         """
 
+        def checkpoint(table: CassandraFenceTable, snapshot: str) -> bytes | None:
+            found = _snapshots(table).read(pipeline, UUID(snapshot))
+            if found is None or dict(found.offsets) != dict(offsets):
+                raise Rejected(
+                    f"snapshot {snapshot} does not exist any more, or has other offsets, so its state cannot be set",
+                    remedy=_TO_ANOTHER if keeps_output else _TO_AN_EARLIER,
+                )
+            return found.checkpoint
+
         def set_back(table: CassandraFenceTable) -> None:
             holder = Fence(table, pipeline, patience=_PATIENCE)
             row = _expected(holder.read(), pipeline, epoch, version)
@@ -180,7 +189,7 @@ class CassandraFenceStore:
                 leader_epochs=leader_epochs,
                 growth_barrier=growth_barrier,
                 keeps_output=keeps_output,
-                checkpoint=None if snapshot is None else _checkpoint_of(_snapshots(table), pipeline, snapshot),
+                checkpoint=None if snapshot is None else checkpoint(table, snapshot),
             )
 
         await self._with_table(connection, set_back)
@@ -327,15 +336,11 @@ def _find_snapshot(snapshots: SnapshotTable, pipeline: str, wanted: str) -> Snap
     return snapshot
 
 
-def _checkpoint_of(snapshots: SnapshotTable, pipeline: str, id: str) -> bytes | None:  # noqa: A002 - the column's name
-    """Return the state in a snapshot; one of before the first commit has none. Raises Rejected without the snapshot."""
-    found = snapshots.read(pipeline, UUID(id))
-    if found is None:
-        raise Rejected(
-            f"snapshot {id} does not exist any more, so its state cannot be set",
-            remedy="delete this PipelineRewind with its finalizer, and create one to another snapshot",
-        )
-    return found.checkpoint
+_TO_ANOTHER: Final = "delete this PipelineRewind with its finalizer, and create one to another snapshot"
+_TO_AN_EARLIER: Final = (
+    "delete this PipelineRewind with its finalizer, and create one to an earlier snapshot, because the output beyond"
+    " the target is already deleted"
+)
 
 
 def _snapshot_id(wanted: str) -> UUID | None:
