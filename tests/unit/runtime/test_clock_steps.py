@@ -15,7 +15,11 @@ from fencepost_operator.api import (
     OfflinePartition,
     Pipeline,
     Reason,
+    Rewind,
+    RewindStatus,
     Status,
+    StepState,
+    StepStatus,
     read_pipeline,
 )
 from fencepost_operator.observation import Known, Observation
@@ -60,6 +64,24 @@ def recorded(pipeline: Pipeline) -> ClockSteps:
 @pytest.mark.parametrize("step", STEPS)
 def test_all_moments_move_with_the_clock(step: timedelta) -> None:
     assert recorded(said()).by_this_clock(said(), at(30) + step, 130.0) == said(step=step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_both_ends_of_a_rewinds_step_move(step: timedelta) -> None:
+    """The history is read from its end on."""
+    began, ended = at(-20), at(-10)
+    done = StepStatus(name="Stop", state=StepState.DONE, message="", started_at=began, finished_at=ended)
+    rewind = Rewind(
+        key=PIPELINE.key, pipeline="orders", uid="u", resource_version="1", generation=1, created_at=began,
+        spec=(), status=RewindStatus(steps=(done,)),
+    )  # fmt: skip
+    steps = ClockSteps()
+    steps.recorded(PIPELINE.key, PIPELINE.status, (rewind.status,), NOW, 100.0)
+    later = replace(WELL.observation, now=at(30) + step, rewinds=Known((rewind,)))
+    found = steps.measured(PIPELINE, PIPELINE, later, 130.0).rewinds
+    assert isinstance(found, Known)
+    (moved,) = found.value[0].status.steps
+    assert (moved.started_at, moved.finished_at) == (began + step, ended + step)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -16,7 +16,7 @@ from fencepost_operator.api.codec import decode, decode_leniently, encode
 from fencepost_operator.api.fields import Count, PartitionKey, with_fallback
 from fencepost_operator.api.forbidden_text import forbidden_text
 from fencepost_operator.api.model import Model
-from fencepost_operator.api.moments import Since
+from fencepost_operator.api.moments import MaybeSince, Since
 from fencepost_operator.api.parsing import violations_of
 from fencepost_operator.api.spec import Violation
 from fencepost_operator.api.vocabulary import FINALIZER, GROUP, Condition, ObjectKey
@@ -120,7 +120,7 @@ class StepStatus(Model):
     """What happens in the step."""
     started_at: Since
     """When it began."""
-    finished_at: datetime | None = None
+    finished_at: MaybeSince = None
     """When it was over."""
 
 
