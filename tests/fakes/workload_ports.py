@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fakes.gate import Gate
 from fakes.world import (
@@ -78,6 +78,7 @@ class FakePurges:
 class FakeReleases:
     world: World
     gate: Gate
+    forgotten: list[ObjectKey] = field(default_factory=list)
 
     async def release(self, key: ObjectKey) -> ReleaseState | None:
         return await self.gate.read("release", lambda: self._release(key))
@@ -142,6 +143,9 @@ class FakeReleases:
 
     async def prune(self, key: ObjectKey, objects: Sequence[ClusterObject]) -> None:
         await self.gate.write("prune", lambda: self.world.prune(key, {found.uid for found in objects}))
+
+    def forget(self, key: ObjectKey) -> None:
+        self.forgotten.append(key)
 
 
 @dataclass(slots=True)

@@ -197,6 +197,10 @@ class Releases(Protocol):
         """Delete these objects; nothing to do for one that is gone, or whose name now has another uid."""
         ...
 
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is known of a pipeline that is gone."""
+        ...
+
 
 class Runs(Protocol):
     """Driver Jobs."""

@@ -218,6 +218,15 @@ async def test_damage_is_looked_for_once_and_what_helm_cannot_restore_is_accepte
     assert await damage() == ("ConfigMap orders-g3-conf was deleted",)
 
 
+async def test_nothing_is_known_of_a_pipeline_that_is_gone() -> None:
+    """A suspended pipeline has no release to uninstall when it is deleted."""
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY), live=APPLIED)
+    releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
+    await releases.objects(KEY, urgent=False)
+    releases.forget(KEY)
+    assert not {*releases._listed, *releases._intact, *releases._accepted}
+
+
 @pytest.mark.parametrize("name", ["p", "p" * 38, "orders-of-the-old-shop-by-a-long-name"])
 def test_a_release_name_has_128_bits_of_a_hash_and_53_characters_at_most(name: str) -> None:
     release = names.release_name(ObjectKey("n" * 63, name))

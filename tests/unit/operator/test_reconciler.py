@@ -11,7 +11,7 @@ import pytest
 from fakes.manifests import KEY
 from fakes.ports import FakeMetrics, ports_of
 from fakes.stage import POLICY, Stage
-from fakes.workload_ports import FakeRuns
+from fakes.workload_ports import FakeReleases, FakeRuns
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
@@ -142,6 +142,15 @@ async def test_an_action_that_fails_and_says_so_is_a_success() -> None:
 async def test_a_pipeline_that_is_gone_leaves_no_success() -> None:
     watched = Watched(Stage())
     assert not await watched.succeeds()
+
+
+async def test_a_release_of_a_pipeline_that_is_gone_is_forgotten() -> None:
+    """A suspended pipeline has none to uninstall when it is deleted."""
+    watched = Watched(Stage())
+    await watched.succeeds()
+    releases = watched.reconciler.ports.releases
+    assert isinstance(releases, FakeReleases)
+    assert releases.forgotten == [KEY]
 
 
 async def test_a_pipeline_that_is_gone_restarts_no_more() -> None:

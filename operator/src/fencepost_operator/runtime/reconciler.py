@@ -99,6 +99,7 @@ class Reconciler:
             rewinds = await self.ports.rewinds.unfinished(key, expected=False)
             await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
             await self._remove_left_release(key)
+            self.ports.releases.forget(key)
             self.ports.metrics.forget(key)
             self.ports.pager.forget(key)
             return None, _GONE

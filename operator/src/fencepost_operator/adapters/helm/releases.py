@@ -119,8 +119,7 @@ class HelmReleases:
 
     async def uninstall(self, key: ObjectKey) -> None:
         """Remove the release, and forget what was compared with it; nothing to do when it is not there."""
-        for known in (self._listed, self._intact, self._accepted):
-            known.pop(key, None)
+        self.forget(key)
         if await self._revisions(key, exclusive=True):
             words = ("uninstall", names.release_name(key), "--ignore-not-found")
             await self.helm.change("uninstall", *words, tenant=key.namespace, namespace=self.namespace)
@@ -176,6 +175,11 @@ class HelmReleases:
     def note_change(self, key: ObjectKey) -> None:
         """Forget the list of a pipeline's objects: the operator changes some, or an event showed a change of one."""
         self._listed.pop(key, None)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is known of a pipeline that is gone."""
+        for known in (self._listed, self._intact, self._accepted):
+            known.pop(key, None)
 
     async def _new_damage(self, key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[str, ...]:
         """Return the damage that is not accepted; objects that were compared and have not changed are not fetched."""
