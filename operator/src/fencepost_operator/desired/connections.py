@@ -27,8 +27,8 @@ def cassandra_connection(key: ObjectKey, checkpoint: CassandraSpec) -> Cassandra
     )
 
 
-def fence_row(key: ObjectKey, checkpoint: CassandraSpec, scope: str) -> tuple[CassandraConnection, str]:
-    """Return the way to the fence row, and its key."""
+def fence_place(key: ObjectKey, checkpoint: CassandraSpec, scope: str) -> tuple[CassandraConnection, str]:
+    """Return where the fence row is: the way to its Cassandra, and its key."""
     return cassandra_connection(key, checkpoint), names.fence_key(scope, key)
 
 

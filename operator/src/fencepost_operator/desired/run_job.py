@@ -171,7 +171,10 @@ class _Mounted:
 
 
 def _mounted(spec: Spec, *, config_map: str) -> Iterator[_Mounted]:
-    """Yield them. A sink's is named by its place in the spec: the sink's own name may not be a volume's."""
+    """Yield the volumes that the spec needs.
+
+    A sink's is named by its place in the spec: the sink's own name may not be a volume's.
+    """
     yield _Mounted("config", run_config.MOUNT, {"configMap": {"name": config_map}})
     if code := spec.job.code_config_map:
         yield _Mounted("code", CODE_DIR, {"configMap": {"name": code}})

@@ -27,7 +27,7 @@ from fencepost_operator.actions import (
     UninstallCluster,
 )
 from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig
-from fencepost_operator.desired.connections import fence_row
+from fencepost_operator.desired.connections import fence_place
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
 from fencepost_operator.ports import Ports
 
@@ -96,7 +96,7 @@ class Executor:
     def _fence(self, pipeline: Pipeline) -> tuple[CassandraConnection, str]:
         if pipeline.checkpoint is None:
             raise Rejected("the spec is invalid, so the checkpoint cannot be found", remedy="correct the spec")
-        return fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
 
 
 def reason_of_failure(action: Action, error: FencepostError) -> Reason:

@@ -26,7 +26,7 @@ from fencepost_operator.decision.kafka.lag import unread_positions
 from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.run.open_batch import is_open
 from fencepost_operator.desired.code import finishing_spec, revision_in
-from fencepost_operator.desired.connections import cassandra_connection, fence_row, kafka_connection, sink_connections
+from fencepost_operator.desired.connections import cassandra_connection, fence_place, kafka_connection, sink_connections
 from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
 from fencepost_operator.desired.revision import revision_of
 from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
@@ -145,8 +145,8 @@ class Observer:
     async def _checkpoint(self, pipeline: Pipeline) -> Fact[FenceRow | None]:
         if pipeline.checkpoint is None:
             return INVALID_SPEC
-        row = fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
-        return await self._see(self.ports.fences.read(*row))
+        place = fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return await self._see(self.ports.fences.read(*place))
 
     async def _progress(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
@@ -156,8 +156,8 @@ class Observer:
             return fence if isinstance(fence, Unknown) else INVALID_SPEC
         if fence.value is None or not reports_matter(fence.value, by_driver=source == Known(None)):
             return NotAsked()
-        row = fence_row(pipeline.key, pipeline.checkpoint, self.config.scope)
-        return await self._see(self.ports.fences.read_progress(*row))
+        place = fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return await self._see(self.ports.fences.read_progress(*place))
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]
@@ -170,8 +170,8 @@ class Observer:
             return fence
         if fence.value is None:
             return NotAsked()
-        row = fence_row(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
-        return await self._see(self.ports.fences.read_loss(*row, commit_ms(fence.value.committed_at), loss))
+        place = fence_place(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
+        return await self._see(self.ports.fences.read_loss(*place, commit_ms(fence.value.committed_at), loss))
 
     async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None] | NotAsked:
         if not isinstance(pipeline.spec, Spec):
@@ -233,8 +233,8 @@ class Observer:
             return NotAsked()
         if isinstance(fence, Unknown):
             return fence  # a Cassandra that does not answer is not waited for twice
-        row = fence_row(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
-        return await self._see(self.ports.fences.snapshots(*row))
+        place = fence_place(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
+        return await self._see(self.ports.fences.snapshots(*place))
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool] | NotAsked:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""

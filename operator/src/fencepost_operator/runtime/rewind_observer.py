@@ -12,7 +12,7 @@ from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStatus, RewindStep, Spec
 from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
-from fencepost_operator.desired.connections import fence_row, kafka_connection
+from fencepost_operator.desired.connections import fence_place, kafka_connection
 from fencepost_operator.observation import Fact, Known, NotAsked, PurgeJob, RewindFacts
 from fencepost_operator.ports import Ports
 
@@ -62,8 +62,8 @@ class RewindObserver:
     async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None] | NotAsked:
         if wanted is None:
             return NotAsked()
-        row = fence_row(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
-        return await self.see(self.ports.fences.find_snapshot(*row, wanted))
+        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        return await self.see(self.ports.fences.find_snapshot(*place, wanted))
 
     async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None] | NotAsked:
         name = purge_due(rewind)
@@ -75,9 +75,9 @@ class RewindObserver:
         done = status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
             return NotAsked()
-        row, since = fence_row(pipeline.key, spec.checkpoint.cassandra, self.config.scope), done.finished_at
+        place, since = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope), done.finished_at
         return await self.see(
-            self.ports.fences.first_commit(*row, epoch=status.epoch, version=status.version, since=since)
+            self.ports.fences.first_commit(*place, epoch=status.epoch, version=status.version, since=since)
         )
 
 

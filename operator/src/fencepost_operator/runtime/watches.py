@@ -101,7 +101,10 @@ async def watch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """One kind: what of an object counts as a change, and which pipeline that wakes, by its name."""
+    """One kind: what of an object counts as a change, and which pipeline that wakes, by its name.
+
+    `handler` ends the id of kopf's handler: it distinguishes two watches of one kind.
+    """
 
     kind: tuple[str, str, str]
     handler: str = "changed"
@@ -114,7 +117,7 @@ class _Watch:
 
 def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]) -> Iterator[_Watch]:
     yield _Watch(kind=(GROUP, VERSION, PLURAL), pipeline=lambda body: body.meta.name)
-    yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound)
+    yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound_pipeline)
     for kind in CHILDREN:
         child = _Watch(kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by)
         yield replace(child, on_event=note_pod) if kind[2] == "pods" else child
@@ -159,7 +162,7 @@ def _add(registry: kopf.OperatorRegistry, loops: Controller, watched: _Watch) ->
             loops.wake(ObjectKey(namespace, pipeline))
 
 
-def _rewound(rewind: kopf.Body) -> str | None:
+def _rewound_pipeline(rewind: kopf.Body) -> str | None:
     """Return the pipeline that a rewind names; its user may have written anything there."""
     name = (rewind.get("spec") or {}).get("pipeline")
     return name if isinstance(name, str) else None

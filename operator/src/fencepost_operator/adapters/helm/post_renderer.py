@@ -49,7 +49,7 @@ class Expected:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program that applies nothing else, with its arguments."""
+        """The program, with its arguments, that refuses all objects but those of this cluster."""
         return sys.executable, "-I", "-m", __name__, json.dumps(asdict(self))
 
 
