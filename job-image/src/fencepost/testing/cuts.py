@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from fencepost.context import BatchContext, takes_record_batches
+from fencepost.testing.rows import Keys, Table, Values, listed, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,13 +16,9 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 Pieces = Sequence[Sequence[Record]]
-Table = dict[tuple[Any, ...], tuple[Any, ...]]
-"""The rows of one sink by their key."""
 
 ONE_BY_ONE: Final = 8
 """Most records that are also tried one by one."""
-SHOWN: Final = 3
-"""Rows of each kind in a message."""
 
 
 def check_cuts(
@@ -29,7 +26,7 @@ def check_cuts(
     transform: Transform | RecordTransform,
     records: Sequence[Record],
     *,
-    keys: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    keys: Keys = None,
     args: tuple[str, ...] = (),
     seed: int = 0,
 ) -> None:
@@ -90,19 +87,12 @@ def _tables(
     spark: SparkSession | None,
     transform: Transform | RecordTransform,
     pieces: Pieces,
-    keys: Mapping[str, Sequence[str]] | Sequence[str] | None,
+    keys: Keys,
     args: tuple[str, ...],
 ) -> dict[str, Table]:
     """Return what each sink's table holds after these batches."""
-    tables: dict[str, Table] = {}
-    for piece in pieces:
-        for sink, (names, rows) in _run(spark, transform, piece, args).items():
-            key = keys.get(sink) if isinstance(keys, Mapping) else keys
-            for row in rows:
-                values = tuple((name, _plain(row[name])) for name in names)
-                place = values if key is None else tuple(_plain(row[name]) for name in key)
-                tables.setdefault(sink, {})[place] = values
-    return tables
+    written = (_run(spark, transform, piece, args).items() for piece in pieces)
+    return tables(((sink, row) for outputs in written for sink, rows in outputs for row in rows), keys)
 
 
 def _run(
@@ -110,8 +100,8 @@ def _run(
     transform: Transform | RecordTransform,
     records: Sequence[Record],
     args: tuple[str, ...],
-) -> dict[str, tuple[list[str], list[Any]]]:
-    """Return by sink the names of the columns and the rows."""
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows by sink."""
     if takes_record_batches(transform):
         return _run_on_records(cast("RecordTransform", transform), records, args)
     if spark is None:
@@ -121,7 +111,7 @@ def _run(
 
 def _run_on_frame(
     spark: SparkSession, transform: Transform, records: Sequence[Record], args: tuple[str, ...]
-) -> dict[str, tuple[list[str], list[Any]]]:
+) -> dict[str, list[dict[str, Any]]]:
     from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark's imports take a second
 
     from fencepost.testing import context, frame  # noqa: PLC0415 - the package imports this module
@@ -129,20 +119,17 @@ def _run_on_frame(
     batch: BatchContext = context(spark, args=args, offsets=_spans(records))
     result = transform(frame(spark, records), batch)
     outputs = {"": result} if isinstance(result, DataFrame) else result
-    return {
-        sink: (sorted(output.columns), output.select(*sorted(output.columns)).collect())
-        for sink, output in outputs.items()
-    }
+    return {sink: [row.asDict() for row in output.collect()] for sink, output in outputs.items()}
 
 
 def _run_on_records(
     transform: RecordTransform, records: Sequence[Record], args: tuple[str, ...]
-) -> dict[str, tuple[list[str], list[Any]]]:
+) -> dict[str, list[dict[str, Any]]]:
     from fencepost.testing import record_batch, record_context  # noqa: PLC0415 - the package imports this module
 
     result = transform(record_batch(records), record_context(args=args, offsets=_spans(records)))
     outputs = result if isinstance(result, Mapping) else {"": result}
-    return {sink: (sorted(output.schema.names), output.to_pylist()) for sink, output in outputs.items()}
+    return {sink: output.to_pylist() for sink, output in outputs.items()}
 
 
 def _spans(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
@@ -154,36 +141,14 @@ def _spans(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a row; one line per kind
-    """Return a value that can be compared and hashed."""
-    match value:
-        case dict():
-            return tuple(sorted(((_plain(key), _plain(one)) for key, one in value.items()), key=repr))
-        case list() | tuple():
-            return tuple(_plain(one) for one in value)
-        case bytearray():
-            return bytes(value)
-        case float() if value != value:  # noqa: PLR0124 - NaN, which is not equal to itself
-            return "NaN"
-        case _:
-            return value
-
-
-def _difference(sink: str, cut: str, pieces: Pieces, one: set[tuple[Any, ...]], many: set[tuple[Any, ...]]) -> str:
+def _difference(sink: str, cut: str, pieces: Pieces, one: set[Values], many: set[Values]) -> str:
     batches = " | ".join(
         ", ".join(f"{key} [{start}, {end})" for key, (start, end) in _spans(piece).items()) for piece in pieces
     )
     lines = [
         f"the output{f' for sink {sink!r}' if sink else ''} depends on where batches are cut",
         f"cut {cut}: {batches}",
-        *_listed("only from one batch", one - many),
-        *_listed("only from the cut batches", many - one),
+        *listed("only from one batch", one - many),
+        *listed("only from the cut batches", many - one),
     ]
     return "\n  ".join(lines)
-
-
-def _listed(title: str, rows: set[tuple[Any, ...]]) -> Iterator[str]:
-    for row in sorted(rows, key=repr)[:SHOWN]:
-        yield f"{title}: {dict(row)}"
-    if len(rows) > SHOWN:
-        yield f"{title}: {len(rows) - SHOWN} more rows"
