@@ -1,20 +1,20 @@
-"""The stateful example on real records, as one batch, against plain Python: a batch has no watermark to miss."""
+"""The stateful example on real records, batch after batch, against plain Python."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.context import StreamContext
-from fencepost.testing import frame
+from fencepost.testing.streams import StreamTest, disordered
 from flights import dataset
 from flights.dataset import Event
 from flights.expectation import hourly_departures
 from unit.examples.conftest import example
-from unit.examples.test_transforms import flights, records
+from unit.examples.test_transforms import flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,25 +23,39 @@ __all__ = ["flights"]
 
 
 @pytest.fixture(scope="module")
-def hourly() -> ModuleType:
-    return example("hourly-departures", "hourly_departures")
+def hourly(spark: SparkSession) -> StreamTest:
+    module: ModuleType = example("hourly-departures", "hourly_departures")
+    return StreamTest(spark, module.stream, sinks=("hourly_departures",))
 
 
-def test_the_counts_are_those_of_plain_python(spark: SparkSession, hourly: ModuleType, flights: list[Event]) -> None:
-    context = StreamContext(pipeline="p", epoch=1, args=(), spark=spark)
-    rows = hourly.stream(frame(spark, records(flights, "flights")), context).collect()
-    found = {(row["origin"], row["hour"].astimezone(UTC)): row["departures"] for row in rows}
-    assert found == hourly_departures(flights)
-    assert max(found.values()) > 1
-    assert len(rows) == len(found)
+def records(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [{"topic": "flights", "key": event.key.encode(), "value": event.value()} for event in events]
 
 
-def test_a_late_flight_counts_for_the_hour_in_which_it_left(spark: SparkSession, hourly: ModuleType) -> None:
+def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, datetime], int]:
+    """A row of a later batch replaces the one before it."""
+    return {(row["origin"], row["hour"]): row["departures"] for row in rows["hourly_departures"]}
+
+
+def test_the_counts_are_those_of_plain_python(hourly: StreamTest, flights: list[Event]) -> None:
+    found = records(flights)
+    counts = table(hourly.rows([found[: len(found) // 2], found[len(found) // 2 :]]))
+    assert counts == hourly_departures(flights)
+    assert max(counts.values()) > 1
+
+
+def test_the_counts_of_late_and_unordered_flights_do_not_depend_on_restarts(hourly: StreamTest) -> None:
+    """Late by hours, and the watermark waits for a week."""
+    events = list(dataset.flights().events(0, 1_500))
+    rows = hourly.check_restarts(disordered(records(events), batch=500, by=300), keys=["origin", "hour"])
+    assert table(rows) == hourly_departures(events)
+    assert len(rows["hourly_departures"]) > len(table(rows))
+
+
+def test_a_late_flight_counts_for_the_hour_in_which_it_left(hourly: StreamTest) -> None:
     """Due at 16:00 and gone at 13:41, so on the next day."""
-    context = StreamContext(pipeline="p", epoch=1, args=(), spark=spark)
     first = {**dataset.flights().event(0).fields, "month": 7, "sched_dep_time": 1600, "origin": "EWR"}
     events = [Event(number, "k", {**first, "dep_time": left}) for number, left in enumerate((1341, None))]
-    (row,) = hourly.stream(frame(spark, records(events, "flights")), context).collect()
-    assert (row["origin"], row["departures"]) == ("EWR", 1)
-    assert row["hour"].astimezone(UTC) == datetime(2013, 7, 2, 17, tzinfo=UTC)
-    assert hourly_departures(events) == {("EWR", datetime(2013, 7, 2, 17, tzinfo=UTC)): 1}
+    expected = {("EWR", datetime(2013, 7, 2, 17, tzinfo=UTC)): 1}
+    assert table(hourly.rows([records(events)])) == expected
+    assert hourly_departures(events) == expected
