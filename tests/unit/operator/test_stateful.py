@@ -29,16 +29,18 @@ from fencepost_operator.api import (
     Reason,
     ReconcileConfig,
     ResolvedTarget,
+    Revision,
     SnapshotsStatus,
     Spec,
     parse,
     read_pipeline,
 )
 from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.code import code_text
 from fencepost_operator.desired.driver_config import driver_config
 from fencepost_operator.desired.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.run_job import run_job
-from fencepost_operator.observation import Known, PurgeJob, RewindFacts, reports_matter
+from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
 from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, seen
@@ -189,8 +191,9 @@ def test_what_begins_another_cluster_of_a_stateful_pipeline() -> None:
     ):
         assert (changed.cluster != before.cluster, changed.run != before.run) == (True, True)
     for setting in ({"snapshotEvery": "2m"}, {"outputMode": "append"}):
-        assert prints(state=setting).run != prints(state={}).run
-        assert prints(state=setting).cluster == prints(state={}).cluster
+        assert prints(state=setting).run != before.run
+        assert prints(state=setting).cluster == before.cluster
+    assert prints(state={}) == before
 
 
 def of_state(scene: Scene) -> Scene:
@@ -223,6 +226,26 @@ def test_the_progress_of_a_batch_without_records_is_read() -> None:
     row = replace(ROW, planned=ROW.offsets)
     assert not reports_matter(row, by_driver=False)
     assert reports_matter(replace(row, planned_log=b"log"), by_driver=False)
+
+
+@pytest.mark.parametrize(
+    "change", [{"job": {**JOB, "image": "registry.example/job:2"}}, {"state": {"outputMode": "append"}}]
+)
+def test_a_batch_without_records_is_finished_by_the_code_that_began_it(change: dict[str, Any]) -> None:
+    """Its rows are of windows that close, or of timers: other code would write them under other keys."""
+    old = of_state(FENCED)
+    assert isinstance(old.pipeline.spec, Spec)
+    revision = Revision.of("orders", body(job=JOB)["spec"], {})
+    planned = replace(
+        ROW, epoch=3, driver=None, version=10, checkpoint=b"state", planned=ROW.offsets, planned_log=b"log",
+        code=code_text(old.pipeline.spec, {}, revision.name),
+    )  # fmt: skip
+    new = old.asked(**{"job": JOB, **change}).said(failure=None).seen(fence=planned, began=Began(revision=revision))
+    config = started(new)
+    assert (config.finish_until, config.code) == (ROW.offsets, planned.code)
+    assert present(config.state).output_mode == "update"
+    written = new.seen(fence=replace(planned, version=11, planned_log=None)).decide().status
+    assert written.finishing is None
 
 
 def test_a_row_with_the_commits_of_another_mode_is_not_run() -> None:

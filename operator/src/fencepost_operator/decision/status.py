@@ -255,7 +255,7 @@ def _has_finished(status: Status, run: RunStatus, job: Run | None, row: FenceRow
     if not run.finishes or code != ExitCode.STOPPED or row is None:
         return False
     until = status.finishing.until if status.finishing is not None else {}
-    return all(row.offsets.get(key, end) >= end for key, end in until.items())
+    return row.planned_log is None and all(row.offsets.get(key, end) >= end for key, end in until.items())
 
 
 def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:

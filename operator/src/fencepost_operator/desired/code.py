@@ -38,6 +38,7 @@ def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
         "code": [job.entrypoint, list(job.args), job.code_config_map],
         "environment": encode([job.env, job.env_from]),
         "spark": _shaping(cluster.spark_conf),
+        "outputMode": spec.stateful.output_mode if spec.stateful else "",
         "isolation": spec.source.kafka.properties.get(_ISOLATION, ""),
         "sinks": encode(spec.sinks),
         "configMaps": config_map_hashes(spec, references),
@@ -72,4 +73,7 @@ def finishing_spec(old: Spec, new: Spec) -> Spec:
     if _ISOLATION in before.properties:
         properties[_ISOLATION] = before.properties[_ISOLATION]
     kafka = replace(after, topics=before.topics, properties=properties)
-    return replace(new, job=job, cluster=cluster, source=SourceSpec(kafka=kafka), sinks=old.sinks)
+    kept, state = old.stateful, new.stateful
+    if kept is not None and state is not None:
+        state = replace(state, output_mode=kept.output_mode)
+    return replace(new, job=job, cluster=cluster, source=SourceSpec(kafka=kafka), sinks=old.sinks, state=state)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fencepost_operator.api import CassandraSpec, PoisonAction, Spec
@@ -34,7 +34,7 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
 
     `chart` is the digest of the Spark cluster's chart, '' where it is not known.
     """
-    found = list(settings(spec))
+    found = list(settings(replace(spec, state=spec.stateful)))  # an absent state is one of defaults
     of_cluster = {each.path: each.value for each in found if each.effect is Effect.NEW_CLUSTER}
     of_run = {each.path: each.value for each in found if each.effect.starts_a_run}
     if spec.stateful:  # the data services beside the workers reach Cassandra too

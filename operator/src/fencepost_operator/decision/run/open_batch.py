@@ -74,7 +74,7 @@ def furthest(*ends: Mapping[str, int]) -> dict[str, int]:
 
 def is_open(status: Status, row: FenceRow) -> bool:
     """Return whether a batch is begun and not committed, or is being finished."""
-    return bool(written_until(status, row))
+    return bool(written_until(status, row)) or row.planned_log is not None
 
 
 def left_open(context: RunContext, offsets: Mapping[str, int]) -> Status:
@@ -179,10 +179,12 @@ def _open_batch(context: RunContext) -> FinishingStatus | None:
 
 def _until(context: RunContext, known: FinishingStatus | None) -> dict[str, int]:
     """Return where the open batch ends; for a run that finishes it, the end in its configuration."""
-    reported = _reported(known, context.row)
-    if known is not None and context.active_run is not None and not known.given_up:
-        return reported
-    return furthest(open_until(context), reported)
+    row = context.row
+    until = _reported(known, row)
+    if known is None or context.active_run is None or known.given_up:
+        until = furthest(open_until(context), until)
+    # A batch of a stateful pipeline may have no records, and rows for the sinks all the same: it ends where it begins.
+    return until or (dict(row.offsets) if row.planned_log is not None else {})
 
 
 def _reported(known: FinishingStatus | None, row: FenceRow) -> dict[str, int]:
