@@ -283,7 +283,7 @@ def _record_job(run: RunStatus, job: Run | None) -> RunStatus:
     The Job may differ from the record: a create that timed out may take effect after the spec, and the record, changed.
     One without a pod, after the run had one, is the same or a second one: see `start.late_job_is_stopped`.
     """
-    if job is None or (job.pod is None and run.pod_uid is not None):
+    if job is None or (run.created_at is not None and run.pod_uid is not None and job.pod is None):
         return run
     run = replace(
         run,
