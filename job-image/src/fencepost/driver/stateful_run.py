@@ -315,7 +315,8 @@ class StatefulRun:
         """Return why the query ended: Spark knows the text of what the checkpoint answered, and not the cause."""
         if self._failure is not None:
             return _of_checkpoint(self._failure)
-        if isinstance(error, BatchFailed) and self._chunks.failure is not None:
+        # Not a kind of its own: RecordFailed and OutOfMemory have their cause.
+        if type(error) is BatchFailed and self._chunks.failure is not None:
             return _of_checkpoint(self._chunks.failure)
         if isinstance(error, DataLoss) and error.reason is Reason.OFFSET_OUT_OF_RANGE and self._is_accepted():
             return BatchFailed(

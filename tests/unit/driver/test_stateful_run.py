@@ -1,0 +1,128 @@
+"""How a stateful run ends: the checkpoint and the fence are real, and a function stands for Spark's query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fakes.clock import Clock
+from fencepost.batch import Batch, Written
+from fencepost.contract import StateConfig
+from fencepost.driver import stateful_run
+from fencepost.driver.stateful_run import StatefulRun
+from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed
+from fencepost.fence import FenceRow, FenceUnavailable
+from fencepost.fence.patience import Patience
+from fencepost.spark.stream_source import Plans, offsets_text
+from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.chunks import ChunkStore
+from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.progress import Committed
+from fencepost.state.tree import StoredFile
+from unit.driver.loop_world import FakeRecords, World, config
+
+STATE = StateConfig(partitions=2, max_bytes=1 << 30, data_port=0)
+FILE = UUID(int=1)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let no patience take time."""
+    clock = Clock()
+    monkeypatch.setattr(stateful_run, "Patience", lambda seconds: Patience(seconds, clock.monotonic, clock.sleep))
+    return clock
+
+
+@dataclass
+class Pipeline:
+    """One run. `query` is what Spark does with the checkpoint and its chunks in a batch, after its plan."""
+
+    query: Callable[[Checkpoint, ChunkStore], None]
+    world: World = field(default_factory=World)
+    chunks: MemoryChunks = field(default_factory=MemoryChunks)
+    index: MemoryFileIndex = field(default_factory=MemoryFileIndex)
+    snapshots: Callable[[], tuple[bytes, ...]] = tuple
+    running: StatefulRun = field(init=False)
+    served: tuple[Checkpoint, ChunkStore] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = config(self.world.take_over(), state=STATE)
+        self.running = StatefulRun(
+            config=made, driver="pod", fence=self.world.fence(), source=self.world.log,
+            records=FakeRecords(self.world.log), query=self, serve=self.serve, chunks=self.chunks, index=self.index,
+            snapshots=self.snapshots, stop=threading.Event(), report=lambda _: None, end=lambda _: None,
+            wait=lambda _: None,
+        )  # fmt: skip
+
+    @contextmanager
+    def serve(self, checkpoint: Checkpoint, chunks: ChunkStore) -> Iterator[str]:
+        self.served = checkpoint, chunks
+        yield "nowhere"
+
+    def run(self, _location: str, plans: Plans, write: Callable[[Any, int], None]) -> None:
+        """Plan, write and commit batch 0, and do what `query` does in between."""
+        checkpoint, chunks = self.served
+        start = plans.start()
+        end = plans.end(start)
+        checkpoint.keep("metadata", b"{}")
+        checkpoint.keep("offsets/0", f"v1\n{{}}\n{offsets_text(end)}".encode())
+        plans.batch(start, end)
+        self.query(checkpoint, chunks)
+        write(None, 0)
+        checkpoint.keep("commits/0", b"v1")
+        raise BatchFailed("the query ended without an error")
+
+    def write(self, _rows: object, batch: Batch, _row: FenceRow, *, is_repeated: bool) -> Written:
+        assert not is_repeated
+        return Written({}, records=batch.records)
+
+
+def away(call: str) -> None:
+    raise FenceUnavailable(f"{call}: no answer")
+
+
+def failed_chunks(chunks: MemoryChunks, store: ChunkStore) -> None:
+    """Let a write of chunks fail, for a reason that Spark does not know."""
+    chunks.before = away
+    with pytest.raises(FenceUnavailable):
+        store.write(FILE, {0: b"x"})
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (BatchFailed("Job aborted"), FenceUnavailable),
+        (RecordFailed("invalid input for type INT"), RecordFailed),
+        (OutOfMemory("an executor's JVM ran out of memory"), OutOfMemory),
+        (BadSpec("no column"), BadSpec),
+    ],
+)
+def test_a_chunk_that_failed_explains_only_what_has_no_other_cause(raised: Exception, kind: type[Exception]) -> None:
+    def query(_: Checkpoint, store: ChunkStore) -> None:
+        failed_chunks(pipeline.chunks, store)
+        raise raised
+
+    pipeline = Pipeline(query)
+    with pytest.raises(kind):
+        pipeline.running.run()
+
+
+def test_a_collection_that_fails_explains_no_batch() -> None:
+    """Its chunks are read in another thread, and again later."""
+    snapshot = Committed(batch=0, metadata="", offset_logs={0: ""}, commit_log="", tree=StoredFile(FILE, 1)).pack()
+
+    def query(_checkpoint: Checkpoint, _store: ChunkStore) -> None:
+        pipeline.chunks.before = away
+        with pytest.raises(FenceUnavailable):
+            pipeline.running.collect()
+        raise BatchFailed("Job aborted")
+
+    pipeline = Pipeline(query, snapshots=lambda: (snapshot,))
+    with pytest.raises(BatchFailed, match="Job aborted"):
+        pipeline.running.run()
