@@ -17,7 +17,7 @@ from fencepost.driver import plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.recovery.bisection import Bisection
-from fencepost.errors import BatchFailed
+from fencepost.errors import BatchFailed, OutOfMemory
 from fencepost.fence import Fence, FenceRow
 from fencepost.spark import failures
 from fencepost_operator.api import Condition, Pipeline
@@ -482,10 +482,13 @@ def seals_are_of_no_attempt(patch: Patch) -> None:
 
 
 def lost_memory_is_searched_in_texts(patch: Patch) -> None:
-    def searched(error: Exception, _task: Any) -> str:
-        return "a process" if failures.WITHOUT_MEMORY.search(str(error)) else ""
+    known = failures._known
 
-    patch.setattr(failures, "_without_memory", searched)
+    def searched(error: Exception, *, is_warm_up: bool) -> Any:
+        without = failures.WITHOUT_MEMORY.search(str(error))
+        return OutOfMemory("a process") if without else known(error, is_warm_up=is_warm_up)
+
+    patch.setattr(failures, "_known", searched)
 
 
 def outages_are_searched_in_texts(patch: Patch) -> None:

@@ -6,9 +6,11 @@ import socket
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from fencepost.contract import ExitCode, Reason
-from fencepost.spark.failures import of_state, outage
+from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed, as_worker_error
+from fencepost.spark.failures import of_job, of_query, of_state, of_transform, outage
 
 
 @pytest.mark.parametrize(
@@ -45,25 +47,37 @@ def test_a_service_that_is_busy_or_away_is_an_outage(error: Exception, is_outage
 
 
 class Thrown:
-    """A Java exception; one of Spark's own has a condition."""
+    """A Java exception; one of Spark's own has a condition, and may have an SQLSTATE."""
 
-    def __init__(self, condition: str | None, cause: Thrown | None = None, message: str = "") -> None:
-        self.condition, self.cause, self.message = condition, cause, message
+    def __init__(
+        self, condition: str | None, cause: Thrown | None = None, message: str = "", *, state: str = "", kind: str = ""
+    ) -> None:
+        self.condition, self.cause, self.message, self.state, self.kind = condition, cause, message, state, kind
 
     def getCondition(self) -> str:  # noqa: N802 - Java's
         if self.condition is None:
             raise Py4JError("Method getCondition([]) does not exist")
         return self.condition
 
+    def getSqlState(self) -> str:  # noqa: N802 - Java's
+        if self.condition is None:
+            raise Py4JError("Method getSqlState([]) does not exist")
+        return self.state
+
     def getMessage(self) -> str:  # noqa: N802 - Java's
         return self.message
+
+    def toString(self) -> str:  # noqa: N802 - Java's
+        return f"{self.kind or 'org.apache.spark.SparkException'}: {self.message}"
 
     def getCause(self) -> Thrown | None:  # noqa: N802 - Java's
         return self.cause
 
 
-class QueryFailed(Exception):
+class QueryFailed(PySparkException):
     """As PySpark's, with the Java exception in `_origin`."""
+
+    __module__ = "pyspark.errors"
 
     def __init__(self, text: str, origin: Thrown) -> None:
         super().__init__(text)
@@ -89,3 +103,42 @@ def test_code_that_does_not_fit_its_state_is_known_by_sparks_condition(origin: T
     if found is not None:
         assert (found.code, found.reason) == (ExitCode.BAD_SPEC, Reason.STATE_INCOMPATIBLE)
         assert "Existing key_schema=a and new key_schema=b" in found.message
+
+
+LOST = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 2 times, most recent failure: Lost task 0.1"
+LOST += " in stage 1.0 (TID 3) (10.0.0.1 executor 1): "
+KILLED = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code "
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (Thrown(None, kind="java.io.IOException", message="Filesystem closed"), BatchFailed),
+        (Thrown("CANNOT_LOAD_STATE_STORE.UNCATEGORIZED", state="58030"), BatchFailed),
+        (Thrown("CAST_INVALID_INPUT", state="22018"), RecordFailed),
+        (Thrown("FOREACH_BATCH_USER_FUNCTION_ERROR", Thrown(None), state="39000"), BatchFailed),
+        (Thrown(None, CHANGED), BadSpec),
+        (Thrown("", message=LOST + "java.lang.OutOfMemoryError: Java heap space"), OutOfMemory),
+        (Thrown(None, Thrown("", message=LOST + KILLED + "137")), OutOfMemory),
+        (Thrown("", message=LOST + KILLED + "1"), BatchFailed),
+        (Thrown(None, kind="java.lang.OutOfMemoryError", message="Java heap space"), OutOfMemory),
+        (Thrown(None, kind="x.Y", message=f"not of Spark: {LOST}java.lang.OutOfMemoryError: ?"), BatchFailed),
+    ],
+)
+def test_what_ended_a_query_is_what_caused_it(cause: Thrown, kind: type[BatchFailed | BadSpec]) -> None:
+    """A query's own exception says nothing: Spark has one for all causes."""
+    error = QueryFailed("[STREAM_FAILED] Query [id = q] terminated", Thrown("STREAM_FAILED", cause, state="XXKST"))
+    assert type(of_query(error)) is kind
+
+
+def test_a_state_that_a_job_refuses_is_no_suspicion_of_a_record() -> None:
+    for found in (
+        of_job(QueryFailed("Job aborted", Thrown(None, CHANGED)), is_warm_up=False),
+        of_transform(QueryFailed("Job aborted", Thrown(None, CHANGED)), is_warm_up=False),
+    ):
+        assert found.reason is Reason.STATE_INCOMPATIBLE
+
+
+def test_what_a_python_worker_raised_ends_the_query_as_itself() -> None:
+    text = f"[STREAM_FAILED] Query terminated: {as_worker_error(BadSpec('no such column'))}"
+    assert isinstance(of_query(QueryFailed(text, Thrown("STREAM_FAILED"))), BadSpec)

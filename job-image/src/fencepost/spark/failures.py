@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from fencepost.contract import Reason
@@ -29,6 +30,8 @@ CRASHED_BY_ITSELF: Final = "Fatal Python error"
 """What Python's faulthandler says of every signal but SIGKILL, which no handler survives."""
 OF_DATA: Final = ("22", "39", "P0")
 """SQL's classes of data exceptions, of functions that fail, and of errors that a query raises itself."""
+CALLBACK: Final = "FOREACH_BATCH_USER_FUNCTION_ERROR"
+"""Has an SQLSTATE of functions that fail; a batch that fails is known here, so this one did not begin or return."""
 OUTAGE: Final = re.compile(
     r"(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError"
     r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)"
@@ -102,16 +105,29 @@ def of_worker(error: Exception) -> DriverError:
     return type(found)(f"{found.message}{place}", reason=found.reason, remedy=found.remedy)
 
 
+def of_query(error: Exception) -> DriverError:
+    """Return why Spark ended a query where neither the plans nor a batch failed.
+
+    Spark's exception is about the query, so what caused it decides.
+    """
+    known = _known(error, is_warm_up=False)
+    return known or (RecordFailed if _is_of_data(error) else BatchFailed)(short(error))
+
+
 def _known(error: Exception, *, is_warm_up: bool) -> DriverError | None:
-    """Return the DriverError that a Python worker raised, or what Spark says of a process that ended."""
+    """Return the DriverError that a Python worker raised, or what Spark says of a process that ended, or of a state."""
     crossed = from_text(str(error))
     if crossed is not None:
         return _fails_on_empty_batch(crossed.message) if is_warm_up and type(crossed) is RecordFailed else crossed
-    task = _of_task(error)
-    if task is not None and PYTHON_WORKER_CRASHED.match(task) and CRASHED_BY_ITSELF in task:
-        return BatchFailed(f"a Python worker crashed: {short(error)}", remedy=_CRASHED_REMEDY)
-    process = _without_memory(error, task)
-    return OutOfMemory(f"{process} ran out of memory: {short(error)}") if process else None
+    if isinstance(error, MemoryError):
+        from pyspark import TaskContext  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+        process = "the driver's Python process" if TaskContext.get() is None else "a Python worker"
+        return OutOfMemory(f"{process} ran out of memory: {short(error)}")
+    if not _is_of_spark(error):
+        return None
+    texts = chain((str(error),), (str(thrown.toString()) for thrown in _thrown(error)))
+    return next(filter(None, (_of_process(text, short(error)) for text in texts)), None) or of_state(error)
 
 
 _CRASHED_REMEDY: Final = (
@@ -119,29 +135,26 @@ _CRASHED_REMEDY: Final = (
 )
 
 
-def _of_task(error: Exception) -> str | None:
-    """Return what Spark says of the task that failed the job, None where it says nothing of a task."""
-    text = str(error)
-    found = LOST_TASK.match(text)
-    return text[found.end() :] if found else None
-
-
-def _without_memory(error: Exception, task: str | None) -> str:
-    """Return which process had too little memory, '' when none had.
+def _of_process(text: str, message: str) -> DriverError | None:
+    """Return which process ended, or had too little memory, by the text of one of Spark's exceptions.
 
     A Python worker that ends without a word was killed with SIGKILL: that is what the kernel does for memory.  Texts
     of Spark are read from their start alone: what follows may quote a record.
     """
-    if isinstance(error, MemoryError):
-        from pyspark import TaskContext  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+    found = LOST_TASK.match(text)
+    task = text[found.end() :] if found else None
+    if task is not None and PYTHON_WORKER_CRASHED.match(task) and CRASHED_BY_ITSELF in task:
+        return BatchFailed(f"a Python worker crashed: {message}", remedy=_CRASHED_REMEDY)
+    process = _without_memory(text, task)
+    return OutOfMemory(f"{process} ran out of memory: {message}") if process else None
 
-        return "the driver's Python process" if TaskContext.get() is None else "a Python worker"
-    if not _is_of_spark(error):
-        return ""
+
+def _without_memory(text: str, task: str | None) -> str:
+    """Return which process had too little memory, '' when none had."""
     if task is None:
-        if PYTHON_WORKER_CRASHED.match(str(error)):
+        if PYTHON_WORKER_CRASHED.match(text):
             return "a Python worker"
-        return "the driver's JVM" if JAVA_OUT_OF_MEMORY.match(str(error)) else ""
+        return "the driver's JVM" if JAVA_OUT_OF_MEMORY.match(text) else ""
     lost = LOST_EXECUTOR.match(task)
     if (lost and WITHOUT_MEMORY.search(lost[1])) or JAVA_OUT_OF_MEMORY.match(task):
         return "an executor's JVM"
@@ -193,7 +206,7 @@ def _is_of_data(error: Exception) -> bool:
 
     for thrown in _thrown(error):
         try:
-            if (thrown.getSqlState() or "").startswith(OF_DATA):
+            if (thrown.getSqlState() or "").startswith(OF_DATA) and thrown.getCondition() != CALLBACK:
                 return True
         except Py4JError:  # not one of Spark's own
             pass

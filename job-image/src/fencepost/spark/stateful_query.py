@@ -110,7 +110,7 @@ class StatefulQuery:
         except PySparkException as error:
             found = self._source.failure or self._failure
             if found is None:
-                raise _of_query(error) from error
+                raise failures.of_query(error) from error
             raise found from None
         raise BatchFailed("the query ended without an error")
 
@@ -284,8 +284,3 @@ def _of_stream(error: Exception) -> DriverError:
     if not isinstance(found, BadSpec):
         return found
     return BadSpec(f"stream: {failures.short(error)}", reason=found.reason, remedy="Correct stream.")
-
-
-def _of_query(error: Exception) -> DriverError:
-    """Return why Spark ended the query, where neither the plans nor a batch failed."""
-    return failures.of_state(error) or failures.of_job(error, is_warm_up=False)
