@@ -14,6 +14,7 @@ import pytest
 from cassandra.cluster import Session
 
 from fencepost.fence.cassandra.table import create_schema
+from fencepost.fence.patience import Patience
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.chunks import CHUNK, WINDOW, ChunkStore, read_file, write_file
 from fencepost.state.collector import forget
@@ -100,7 +101,7 @@ def test_ranges_are_kept_until_nothing_is_left_of_them(stores: Stores) -> None:
 
 
 def test_a_deleted_pipeline_leaves_no_file_behind(stores: Stores) -> None:
-    ids = FileIds(stores.index)
+    ids = FileIds(stores.index, Patience(0))
     files = [ids.next() for _ in range(3)]
     for file in files:
         stores.chunks.write(file, {0: b"a"})

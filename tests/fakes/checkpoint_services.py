@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time
 
+from fencepost.fence.patience import Patience
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.directory import Directory, LogFile
 from fencepost.state.file_ids import FileIds
@@ -89,7 +90,7 @@ def serving(
     committer = MemoryCommitter(row or Row())
     checkpoint = Checkpoint(
         committer.row.directory(),
-        FileIds(MemoryFileIndex()),
+        FileIds(MemoryFileIndex(), Patience(0)),
         committer,
         now=lambda: int(time() * 1000),
         ended=lambda _error: None,

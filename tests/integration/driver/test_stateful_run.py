@@ -141,8 +141,7 @@ def stored(one: Pipeline, folder: Path) -> Counts:
         one.row(),
         facts=Unmoved(),
         chunks=chunks,
-        ids=FileIds(CassandraFileIndex(one.session, keyspace, name)),
-        patience=Patience(30),
+        ids=FileIds(CassandraFileIndex(one.session, keyspace, name), Patience(30)),
         now=lambda: time.time_ns() // 1_000_000,
         ended=lambda _error: None,
     )

@@ -126,3 +126,25 @@ def test_a_collection_that_fails_explains_no_batch() -> None:
     pipeline = Pipeline(query, snapshots=lambda: (snapshot,))
     with pytest.raises(BatchFailed, match="Job aborted"):
         pipeline.running.run()
+
+
+def test_a_store_that_does_not_answer_is_asked_for_as_long_as_the_patience(clock: Clock) -> None:
+    """Its tree is written by a commit, and read by the next run."""
+
+    def query(_checkpoint: Checkpoint, _store: ChunkStore) -> None:
+        pipeline.chunks.before = away
+
+    pipeline = Pipeline(query)
+    with pytest.raises(FenceUnavailable):
+        pipeline.running.run()
+    assert clock.seconds <= config(1).patience
+
+
+def test_a_tree_that_cannot_be_read_is_asked_for_as_long_as_the_patience(clock: Clock) -> None:
+    chunks, index, world = MemoryChunks(), MemoryFileIndex(), World()
+    with pytest.raises(BatchFailed, match="ended without an error"):
+        Pipeline(lambda _checkpoint, _store: None, world, chunks, index).running.run()
+    chunks.before = away
+    with pytest.raises(FenceUnavailable):
+        Pipeline(lambda _checkpoint, _store: None, world, chunks, index).running.run()
+    assert 0 < clock.seconds <= config(1).patience

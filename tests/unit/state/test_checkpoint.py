@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from fencepost.fence import FenceUnavailable
+from fencepost.fence.patience import Patience
 from fencepost.state import checkpoint as module
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.directory import Directory, LogFile
@@ -47,7 +48,7 @@ class Scene:
     ended: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        ids = FileIds(MemoryFileIndex())
+        ids = FileIds(MemoryFileIndex(), Patience(0))
         self.checkpoint = Checkpoint(self.directory, ids, self.committer, now=lambda: self.now, ended=self.ended.append)
         self.checkpoint.keep("metadata", b"query")
 

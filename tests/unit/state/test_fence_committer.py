@@ -33,8 +33,7 @@ def opened(world: World) -> tuple[Checkpoint, FenceCommitter]:
         row,
         facts=Facts(),
         chunks=world.chunks,
-        ids=FileIds(world.index),
-        patience=Patience(1, world.clock.monotonic, world.clock.sleep),
+        ids=FileIds(world.index, Patience(1, world.clock.monotonic, world.clock.sleep)),
         now=lambda: 1,
         ended=lambda _error: None,
     )

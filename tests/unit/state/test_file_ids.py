@@ -8,9 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from fakes.clock import Clock
 from fencepost.fence import FenceUnavailable
+from fencepost.fence.patience import Patience
 from fencepost.state.file_ids import RANGE, FileIds, FileRange
 from fencepost.state.memory import MemoryFileIndex
+
+ONCE = Patience(0)
 
 
 def random_ids(seed: int) -> Callable[[], UUID]:
@@ -20,7 +24,7 @@ def random_ids(seed: int) -> Callable[[], UUID]:
 
 def test_each_id_is_new_and_in_a_stored_range() -> None:
     index = MemoryFileIndex()
-    ids, others = FileIds(index, random=random_ids(1)), FileIds(index, random=random_ids(2))
+    ids, others = FileIds(index, ONCE, random=random_ids(1)), FileIds(index, ONCE, random=random_ids(2))
     given = [each.next() for _ in range(RANGE + 5) for each in (ids, others)]
     assert len(set(given)) == len(given)
     assert set(given) <= {id for found in index.ranges() for id in found.ids}  # noqa: A001
@@ -33,7 +37,7 @@ def test_each_id_is_new_and_in_a_stored_range() -> None:
 
 def test_no_id_is_given_out_before_its_range_is_stored() -> None:
     index = MemoryFileIndex()
-    ids = FileIds(index)
+    ids = FileIds(index, ONCE)
 
     def fail(_call: str) -> None:
         raise FenceUnavailable("no answer")
@@ -43,6 +47,18 @@ def test_no_id_is_given_out_before_its_range_is_stored() -> None:
         ids.next()
     index.after = lambda _call: None
     file = ids.next()
+    assert any(file in found.ids for found in index.ranges())
+
+
+def test_an_index_that_does_not_answer_is_asked_again() -> None:
+    clock, index = Clock(), MemoryFileIndex()
+
+    def fail(_call: str) -> None:
+        if clock.seconds < 3:
+            raise FenceUnavailable("no answer")
+
+    index.before = fail
+    file = FileIds(index, Patience(5, clock.monotonic, clock.sleep)).next()
     assert any(file in found.ids for found in index.ranges())
 
 

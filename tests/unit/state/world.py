@@ -19,7 +19,7 @@ from fencepost.fence import Fence, FenceRow, FenceUnavailable, Starting
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 from fencepost.fence.patience import Patience
 from fencepost.state.checkpoint import Checkpoint
-from fencepost.state.chunks import read_file, write_file
+from fencepost.state.chunks import PatientChunks, read_file, write_file
 from fencepost.state.collector import Collector
 from fencepost.state.directory import LogFile
 from fencepost.state.fence_committer import (
@@ -190,9 +190,9 @@ class Driver:
         row = fence.claim(epoch=self.epoch, driver=f"pod-{self.epoch}", code="c", start=start_at_zero)
         yield
         patience = Patience(5, world.clock.monotonic, world.clock.sleep)
-        self.ids = ids = FileIds(world.index, random=lambda: UUID(int=world.dice.getrandbits(128)))
+        self.ids = ids = FileIds(world.index, patience, random=lambda: UUID(int=world.dice.getrandbits(128)))
         self.checkpoint, self.committer = reopened(
-            fence, row, facts=Facts(), chunks=world.chunks, ids=ids, patience=patience,
+            fence, row, facts=Facts(), chunks=PatientChunks(world.chunks, patience), ids=ids,
             now=lambda: world.clock.micros() // 1000, ended=self.ended.append,
         )  # fmt: skip
         self.collector = Collector(

@@ -96,11 +96,11 @@ class StatefulRun:
         self._records = records
         self._query = query
         self._serve = serve
-        self._patience = Patience(config.patience)
-        self._stored = PatientChunks(chunks, self._patience)
+        patience = Patience(config.patience)
+        self._stored = PatientChunks(chunks, patience)
         self._chunks = WatchedChunks(self._stored)
         self._index = index
-        self._ids = FileIds(index)
+        self._ids = FileIds(index, patience)
         self._snapshots = snapshots
         self._stop = stop
         self._report = report
@@ -203,7 +203,6 @@ class StatefulRun:
             facts=self,
             chunks=self._chunks,
             ids=self._ids,
-            patience=self._patience,
             now=lambda: time.time_ns() // 1_000_000,
             ended=self._ended,
         )

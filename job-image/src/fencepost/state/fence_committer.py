@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.patience import Patience
 from fencepost.state.checkpoint import METADATA, Checkpoint
 from fencepost.state.chunks import ChunkStore, read_file, write_file
 from fencepost.state.directory import Directory, LogFile
@@ -65,7 +64,10 @@ class BatchFacts(Protocol):
 
 
 class FenceCommitter:
-    """The fence of one epoch, from the row that its driver claimed. One plan or commit at a time."""
+    """The fence of one epoch, from the row that its driver claimed. One plan or commit at a time.
+
+    `chunks` are patient: a store that does not answer has been asked for long enough.
+    """
 
     def __init__(
         self,
@@ -76,13 +78,11 @@ class FenceCommitter:
         facts: BatchFacts,
         chunks: ChunkStore,
         ids: FileIds,
-        patience: Patience,
     ) -> None:
         self._fence = fence
         self._facts = facts
         self._chunks = chunks
         self._ids = ids
-        self._patience = patience
         self._row = row
         self._committed = unpack_committed(row.checkpoint)
         self._planned = unpack_planned(row.planned_log)
@@ -154,8 +154,8 @@ class FenceCommitter:
 
     def _store(self, tree: Tree) -> StoredFile:
         packed = tree.pack()
-        id = self._patience.ask(self._ids.next)  # noqa: A001 - the file's
-        self._patience.ask(lambda: write_file(self._chunks, id, io.BytesIO(packed), limit=LARGEST))
+        id = self._ids.next()  # noqa: A001 - the file's
+        write_file(self._chunks, id, io.BytesIO(packed), limit=LARGEST)
         return StoredFile(id, len(packed))
 
 
@@ -166,7 +166,6 @@ def reopened(
     facts: BatchFacts,
     chunks: ChunkStore,
     ids: FileIds,
-    patience: Patience,
     now: Callable[[], int],
     ended: Callable[[BaseException], object],
 ) -> tuple[Checkpoint, FenceCommitter]:
@@ -175,11 +174,12 @@ def reopened(
     Files that the row's tree does not name are not in it, nor are temporary ones: their writers are of an older epoch.
     Where the claim has moved the offsets, past what was accepted as lost or back to the start of another topic, the
     offset logs move too: the row says where a batch begins and ends.
+    `chunks` are patient.
     Raises FenceError, CheckpointDamaged.
     """
     done, planned = unpack_committed(row.checkpoint), unpack_planned(row.planned_log)
-    tree = Tree() if done is None else patience.ask(lambda: _tree_of(done, chunks))
-    committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids, patience=patience)
+    tree = Tree() if done is None else _tree_of(done, chunks)
+    committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids)
     files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
     directory = Directory(replace(tree, files=files))
     for path, log in _logs(done, planned, row, facts):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
+from fencepost.fence.patience import Patience
+
 RANGE: Final = 1024
 """Ids of one range."""
 
@@ -54,8 +56,9 @@ class FileIds:
     The first id of a range is random in 118 bits, so that two processes never use the same one.
     """
 
-    def __init__(self, index: FileIndex, *, random: Callable[[], UUID] = uuid.uuid4) -> None:
+    def __init__(self, index: FileIndex, patience: Patience, *, random: Callable[[], UUID] = uuid.uuid4) -> None:
         self._index = index
+        self._patience = patience
         self._random = random
         self._next: UUID | None = None
         self._lock = threading.Lock()
@@ -69,6 +72,10 @@ class FileIds:
 
     def next(self) -> UUID:
         """Return an id that no file has or had. Raises FenceError when a new range cannot be stored."""
+        return self._patience.ask(self._following)
+
+    def _following(self) -> UUID:
+        # The lock is free during a pause: each thread has a patience of its own.
         with self._lock:
             following = self._next or self._new_range()
             after = following.int + 1
