@@ -114,6 +114,22 @@ def test_a_planned_batch_is_the_only_one_that_can_be_committed(world: World, pat
     assert world.row == before
 
 
+def test_the_list_of_files_is_reached_while_it_is_written(world: World) -> None:
+    """A slow Cassandra may take longer than the collector waits."""
+    checkpoint, committer = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    checkpoint.keep("offsets/0", log(1))
+    written = []
+
+    def look(call: str) -> None:
+        written.append(call)
+        assert world.chunks.files <= committer.reached
+
+    world.chunks.after = look
+    checkpoint.keep("commits/0", b"own")
+    assert written == ["write"]
+
+
 def test_a_driver_that_was_replaced_plans_and_commits_nothing(world: World) -> None:
     checkpoint, _ = opened(world)
     checkpoint.keep("metadata", QUERY.encode())

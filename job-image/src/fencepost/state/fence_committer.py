@@ -123,7 +123,6 @@ class FenceCommitter:
             raise PathInvalid(f"batch {batch} cannot be committed: {self._expected()}")
         self._reaching = tree.ids
         file = self._store(tree)
-        self._reaching |= {file.id}
         after = committed(self._committed, planned, commit_log=_text(commit_log), tree=file)
         facts = self._facts.written(batch)
         self._row = self._fence.commit(
@@ -155,6 +154,7 @@ class FenceCommitter:
     def _store(self, tree: Tree) -> StoredFile:
         packed = tree.pack()
         id = self._ids.next()  # noqa: A001 - the file's
+        self._reaching |= {id}
         write_file(self._chunks, id, io.BytesIO(packed), limit=LARGEST)
         return StoredFile(id, len(packed))
 
