@@ -79,6 +79,7 @@ class Served:
     committer: MemoryCommitter
     name_server: HttpServer
     data_server: HttpServer
+    failed: list[Exception]
 
 
 @contextmanager
@@ -87,6 +88,7 @@ def serving(
 ) -> Iterator[Served]:
     """Serve a row's checkpoint for the block."""
     keys = keys or Keys(SECRET)
+    failed: list[Exception] = []
     committer = MemoryCommitter(row or Row())
     checkpoint = Checkpoint(
         committer.row.directory(),
@@ -111,6 +113,7 @@ def serving(
         epoch=epoch,
         address=f"127.0.0.1:{name_server.port}",
         data_service=services.near,
+        failed=failed.append,
     )
     data_server.start("data")
     name_server.start("names")
@@ -121,6 +124,7 @@ def serving(
             committer=committer,
             name_server=name_server,
             data_server=data_server,
+            failed=failed,
         )
     finally:
         name_server.stop()

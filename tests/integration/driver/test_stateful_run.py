@@ -149,7 +149,9 @@ def stored(one: Pipeline, folder: Path) -> Counts:
     here = Listening(address="127.0.0.1", host="127.0.0.1")
     cache = FileCache(folder / "cache", most=STATE.max_bytes)
     with (
-        serving(checkpoint, chunks, keys=keys, scope=scope, listening=here, cache=cache) as location,
+        serving(
+            checkpoint, chunks, keys=keys, scope=scope, listening=here, cache=cache, failed=lambda _: None
+        ) as location,
         session(client_settings(keys.header(scope_of(name, scope.epoch)), patience=30)) as spark,
     ):
         rows = spark.read.format("statestore").load(location)

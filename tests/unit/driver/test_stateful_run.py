@@ -13,7 +13,7 @@ import pytest
 
 from fakes.clock import Clock
 from fencepost.batch import Batch, Written
-from fencepost.contract import StateConfig
+from fencepost.contract import Reason, StateConfig
 from fencepost.driver import stateful_run
 from fencepost.driver.stateful_run import StatefulRun
 from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed
@@ -22,6 +22,7 @@ from fencepost.fence.patience import Patience
 from fencepost.spark.stream_source import Plans, offsets_text
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
+from fencepost.state.errors import CheckpointFull
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
 from fencepost.state.progress import Committed
 from fencepost.state.tree import StoredFile
@@ -41,15 +42,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @dataclass
 class Pipeline:
-    """One run. `query` is what Spark does with the checkpoint and its chunks in a batch, after its plan."""
+    """One run. `query` is what Spark does in a batch, after its plan; requests that fail are given to `failed`."""
 
-    query: Callable[[Checkpoint, ChunkStore], None]
+    query: Callable[[Callable[[Exception], object]], object]
     world: World = field(default_factory=World)
     chunks: MemoryChunks = field(default_factory=MemoryChunks)
     index: MemoryFileIndex = field(default_factory=MemoryFileIndex)
     snapshots: Callable[[], tuple[bytes, ...]] = tuple
     running: StatefulRun = field(init=False)
-    served: tuple[Checkpoint, ChunkStore] = field(init=False)
+    checkpoint: Checkpoint = field(init=False)
+    failed: Callable[[Exception], object] = field(init=False)
 
     def __post_init__(self) -> None:
         made = config(self.world.take_over(), state=STATE)
@@ -61,19 +63,19 @@ class Pipeline:
         )  # fmt: skip
 
     @contextmanager
-    def serve(self, checkpoint: Checkpoint, chunks: ChunkStore) -> Iterator[str]:
-        self.served = checkpoint, chunks
+    def serve(self, checkpoint: Checkpoint, _: ChunkStore, failed: Callable[[Exception], object]) -> Iterator[str]:
+        self.checkpoint, self.failed = checkpoint, failed
         yield "nowhere"
 
     def run(self, _location: str, plans: Plans, write: Callable[[Any, int], None]) -> None:
         """Plan, write and commit batch 0, and do what `query` does in between."""
-        checkpoint, chunks = self.served
+        checkpoint = self.checkpoint
         start = plans.start()
         end = plans.end(start)
         checkpoint.keep("metadata", b"{}")
         checkpoint.keep("offsets/0", f"v1\n{{}}\n{offsets_text(end)}".encode())
         plans.batch(start, end)
-        self.query(checkpoint, chunks)
+        self.query(self.failed)
         write(None, 0)
         checkpoint.keep("commits/0", b"v1")
         raise BatchFailed("the query ended without an error")
@@ -87,13 +89,6 @@ def away(call: str) -> None:
     raise FenceUnavailable(f"{call}: no answer")
 
 
-def failed_chunks(chunks: MemoryChunks, store: ChunkStore) -> None:
-    """Let a write of chunks fail, for a reason that Spark does not know."""
-    chunks.before = away
-    with pytest.raises(FenceUnavailable):
-        store.write(FILE, {0: b"x"})
-
-
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
@@ -103,21 +98,35 @@ def failed_chunks(chunks: MemoryChunks, store: ChunkStore) -> None:
         (BadSpec("no column"), BadSpec),
     ],
 )
-def test_a_chunk_that_failed_explains_only_what_has_no_other_cause(raised: Exception, kind: type[Exception]) -> None:
-    def query(_: Checkpoint, store: ChunkStore) -> None:
-        failed_chunks(pipeline.chunks, store)
+def test_a_request_that_failed_explains_only_what_has_no_other_cause(raised: Exception, kind: type[Exception]) -> None:
+    def query(failed: Callable[[Exception], object]) -> None:
+        failed(FenceUnavailable("no answer"))
         raise raised
 
-    pipeline = Pipeline(query)
     with pytest.raises(kind):
-        pipeline.running.run()
+        Pipeline(query).running.run()
+
+
+def test_a_request_that_failed_before_a_commit_explains_nothing_after_it() -> None:
+    with pytest.raises(BatchFailed, match="ended without an error"):
+        Pipeline(lambda failed: failed(FenceUnavailable("no answer"))).running.run()
+
+
+def test_a_state_beyond_its_bounds_is_a_mistake_of_the_spec() -> None:
+    def query(failed: Callable[[Exception], object]) -> None:
+        failed(CheckpointFull("the checkpoint has 200000 files"))
+        raise BatchFailed("Job aborted")
+
+    with pytest.raises(BadSpec, match="200000 files") as full:
+        Pipeline(query).running.run()
+    assert full.value.reason is Reason.STATE_TOO_LARGE
 
 
 def test_a_collection_that_fails_explains_no_batch() -> None:
     """Its chunks are read in another thread, and again later."""
     snapshot = Committed(batch=0, metadata="", offset_logs={0: ""}, commit_log="", tree=StoredFile(FILE, 1)).pack()
 
-    def query(_checkpoint: Checkpoint, _store: ChunkStore) -> None:
+    def query(_: object) -> None:
         pipeline.chunks.before = away
         with pytest.raises(FenceUnavailable):
             pipeline.running.collect()
@@ -131,7 +140,7 @@ def test_a_collection_that_fails_explains_no_batch() -> None:
 def test_a_store_that_does_not_answer_is_asked_for_as_long_as_the_patience(clock: Clock) -> None:
     """Its tree is written by a commit, and read by the next run."""
 
-    def query(_checkpoint: Checkpoint, _store: ChunkStore) -> None:
+    def query(_: object) -> None:
         pipeline.chunks.before = away
 
     pipeline = Pipeline(query)
@@ -143,8 +152,8 @@ def test_a_store_that_does_not_answer_is_asked_for_as_long_as_the_patience(clock
 def test_a_tree_that_cannot_be_read_is_asked_for_as_long_as_the_patience(clock: Clock) -> None:
     chunks, index, world = MemoryChunks(), MemoryFileIndex(), World()
     with pytest.raises(BatchFailed, match="ended without an error"):
-        Pipeline(lambda _checkpoint, _store: None, world, chunks, index).running.run()
+        Pipeline(lambda _: None, world, chunks, index).running.run()
     chunks.before = away
     with pytest.raises(FenceUnavailable):
-        Pipeline(lambda _checkpoint, _store: None, world, chunks, index).running.run()
+        Pipeline(lambda _: None, world, chunks, index).running.run()
     assert 0 < clock.seconds <= config(1).patience

@@ -188,8 +188,8 @@ class Pipeline:
 
 
 @contextmanager
-def serve(made: Any, keys: Keys, checkpoint: Checkpoint, chunks: ChunkStore) -> Iterator[str]:
-    with checkpoint_service.serve(made, keys, checkpoint, chunks, host=None) as location:
+def serve(made: Any, keys: Keys, checkpoint: Checkpoint, chunks: ChunkStore, failed: Any) -> Iterator[str]:
+    with checkpoint_service.serve(made, keys, checkpoint, chunks, failed, host=None) as location:
         yield location
 
 

@@ -13,7 +13,7 @@ from fencepost.state.webhdfs.authentication import (
     UploadTicket,
 )
 
-READ = ReadTicket(file="f", length=3)
+READ = ReadTicket(file="f", length=3, report_to="h:1")
 
 
 class Clock:

@@ -12,12 +12,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fakes.checkpoint_services import Served, serving
+from fakes.checkpoint_services import SECRET, Served, serving
 from fencepost.fence.errors import FenceUnavailable
-from fencepost.state.chunks import CHUNK
-from fencepost.state.errors import PathMissing
+from fencepost.state import directory
+from fencepost.state.chunks import CHUNK, WINDOW
+from fencepost.state.errors import CheckpointDamaged, CheckpointFull, PathMissing
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.tree import StoredFile
+from fencepost.state.webhdfs import data_service
+from fencepost.state.webhdfs.authentication import FailedTicket, Keys, StoredTicket
 from fencepost.state.webhdfs.data_services import DataServices
 
 CONTENT = b"x" * (CHUNK + 1)
@@ -85,6 +88,7 @@ def test_store_that_is_away(served: Served, chunks: MemoryChunks) -> None:
     chunks.before = away
     assert ask(upload_location(served), "PUT", CONTENT).status == 503
     assert not is_listed(served)
+    assert [(type(error), str(error)) for error in served.failed] == [(FenceUnavailable, "no replica answers")]
 
 
 def test_epoch_that_ends_during_the_upload(served: Served) -> None:
@@ -120,6 +124,38 @@ def test_missing_chunk_is_an_error_and_not_a_short_file(served: Served, chunks: 
     for copy in (tmp_path / "cache").glob(f"*/{file.id}"):
         copy.unlink()
     assert ask(named(served, "GET", "op=OPEN").location, "GET").status == 500
+    assert [type(error) for error in served.failed] == [CheckpointDamaged]
+
+
+def test_what_fails_amid_a_file_is_reported_too(served: Served, chunks: MemoryChunks, tmp_path: Path) -> None:
+    """Its first chunks are sent by then: the client only loses its connection."""
+    assert ask(upload_location(served), "PUT", b"x" * (CHUNK * WINDOW + 1)).status == 201
+    file = served.checkpoint.open("state/a")
+    assert isinstance(file, StoredFile)
+    del chunks.chunks[file.id, WINDOW]
+    for copy in (tmp_path / "cache").glob(f"*/{file.id}"):
+        copy.unlink()
+    with pytest.raises(http.client.IncompleteRead):
+        ask(named(served, "GET", "op=OPEN").location, "GET")
+    assert [type(error) for error in served.failed] == [CheckpointDamaged]
+
+
+def test_bounds_that_are_exceeded_are_reported(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the data service of a file, and by the name service of the directory."""
+    location = upload_location(served)
+    monkeypatch.setattr(data_service, "LARGEST_FILE", 10)
+    assert ask(location, "PUT", CONTENT).status == 507
+    monkeypatch.setattr(directory, "MOST_ENTRIES", 0)
+    assert named(served, "PUT", "op=MKDIRS", "state/b").status == 507
+    assert ask(upload_location(served), "PUT", b"small").status == 507
+    assert [type(error) for error in served.failed] == [CheckpointFull] * 3
+
+
+def test_a_failure_that_no_data_service_reports_is_not_believed(served: Served) -> None:
+    forged = Keys("another").ticket(FailedTicket(error="FenceUnavailable", message="m"))
+    for ticket in (forged, "", Keys(SECRET).ticket(StoredTicket(file="f", length=1))):
+        assert ask(f"http://127.0.0.1:{served.name_server.port}/?op=FAILED&ticket={ticket}", "POST").status == 403
+    assert served.failed == []
 
 
 def test_operation_that_a_checkpoint_does_not_need(served: Served) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -32,10 +32,17 @@ def client(config: DriverConfig, keys: Keys) -> dict[str, str]:
 
 @contextmanager
 def serve(
-    config: DriverConfig, keys: Keys, checkpoint: Checkpoint, chunks: ChunkStore, *, host: str | None
+    config: DriverConfig,
+    keys: Keys,
+    checkpoint: Checkpoint,
+    chunks: ChunkStore,
+    failed: Callable[[Exception], object],
+    *,
+    host: str | None,
 ) -> Iterator[str]:
     """Serve a checkpoint for the block; the value is its location for Spark. `host` is the pod's address, None locally.
 
+    `failed` is called with why a request of Spark's failed, here or at a worker, before Spark has the answer.
     Raises OSError for a port that is in use.
     """
     state = config.state
@@ -53,5 +60,7 @@ def serve(
         )
     cache = FileCache(Path(tempfile.gettempdir()) / CACHE, most=state.max_bytes)
     scope = Scope(pipeline=config.pipeline, epoch=config.epoch)
-    with serving(checkpoint, chunks, keys=keys, scope=scope, listening=listening, cache=cache) as location:
+    with serving(
+        checkpoint, chunks, keys=keys, scope=scope, listening=listening, cache=cache, failed=failed
+    ) as location:
         yield location

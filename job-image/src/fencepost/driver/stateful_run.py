@@ -39,7 +39,6 @@ from fencepost.state.errors import CheckpointDamaged, CheckpointError, Checkpoin
 from fencepost.state.fence_committer import FenceCommitter, PlannedBatch, WrittenBatch, reopened
 from fencepost.state.file_ids import FileIds, FileIndex
 from fencepost.state.progress import unpack_planned
-from fencepost.state.watched_chunks import WatchedChunks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,8 +56,8 @@ class Query(Protocol):
         ...
 
 
-Serve = Callable[[Checkpoint, ChunkStore], AbstractContextManager[str]]
-"""Serves a checkpoint for a block; its value is the location for Spark."""
+Serve = Callable[[Checkpoint, ChunkStore, Callable[[Exception], object]], AbstractContextManager[str]]
+"""Serves a checkpoint for a block; its value is the location for Spark. See `fencepost.driver.checkpoint_service`."""
 
 
 class StatefulRun:
@@ -97,8 +96,7 @@ class StatefulRun:
         self._query = query
         self._serve = serve
         patience = Patience(config.patience)
-        self._stored = PatientChunks(chunks, patience)
-        self._chunks = WatchedChunks(self._stored)
+        self._chunks = PatientChunks(chunks, patience)
         self._index = index
         self._ids = FileIds(index, patience)
         self._snapshots = snapshots
@@ -123,6 +121,8 @@ class StatefulRun:
         self._plan: StreamPlan | None = None
         self._collector: Collector | None = None
         self._failure: BaseException | None = None
+        self._request_failure: Exception | None = None
+        """Why a request of Spark's to the checkpoint failed since the last commit: it may be repeated."""
         self._inherited: int | None = None
         self._began: float | None = None
         self._in_progress: InProgress | None = None
@@ -221,13 +221,13 @@ class StatefulRun:
         self._collector = Collector(
             self._fence,
             committer.row,
-            chunks=self._stored,  # what it does not find explains no failure of a batch
+            chunks=self._chunks,
             index=self._index,
             serving=lambda: self._serving(checkpoint, committer),
             snapshots=self._snapshots,
         )
         try:
-            with self._serve(checkpoint, self._chunks) as location:
+            with self._serve(checkpoint, self._chunks, self._failed) as location:
                 self._query.run(location, self._plan, self._write)
         except Exception as error:
             found = self._cause(error)
@@ -279,7 +279,7 @@ class StatefulRun:
         batch, written, facts = self._written
         plan, self._written, self._in_progress, self._began = self._plan, None, None, None
         plan.committed()
-        self._chunks.forget()
+        self._request_failure = None
         self._show()
         self._report(
             Report(
@@ -310,13 +310,16 @@ class StatefulRun:
         if isinstance(error, Fenced | FenceMissing):
             self._end(error)
 
+    def _failed(self, error: Exception) -> None:
+        self._request_failure = error
+
     def _cause(self, error: Exception) -> BaseException:
         """Return why the query ended: Spark knows the text of what the checkpoint answered, and not the cause."""
         if self._failure is not None:
             return _of_checkpoint(self._failure)
         # Not a kind of its own: RecordFailed and OutOfMemory have their cause.
-        if type(error) is BatchFailed and self._chunks.failure is not None:
-            return _of_checkpoint(self._chunks.failure)
+        if type(error) is BatchFailed and self._request_failure is not None:
+            return _of_checkpoint(self._request_failure)
         if isinstance(error, DataLoss) and error.reason is Reason.OFFSET_OUT_OF_RANGE and self._is_accepted():
             return BatchFailed(
                 f"{error.message}; that was accepted before",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -186,7 +186,9 @@ class MemoryPipeline:
         return session
 
     @contextmanager
-    def _serve(self, config: DriverConfig, checkpoint: Checkpoint, chunks: ChunkStore) -> Iterator[str]:
+    def _serve(
+        self, config: DriverConfig, checkpoint: Checkpoint, chunks: ChunkStore, failed: Callable[[Exception], object]
+    ) -> Iterator[str]:
         with serving(
             checkpoint,
             chunks,
@@ -194,6 +196,7 @@ class MemoryPipeline:
             scope=Scope(pipeline=PIPELINE, epoch=config.epoch),
             listening=Listening(address="127.0.0.1", host="127.0.0.1"),
             cache=FileCache(self._folder / "cache", most=STATE_BYTES),
+            failed=failed,
         ) as location:
             yield location
 

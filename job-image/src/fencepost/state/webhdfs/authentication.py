@@ -36,10 +36,11 @@ class UploadTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTicket:
-    """Allows one file to be read."""
+    """Allows one file to be read, and says which name service hears of a failure: 'host:port'."""
 
     file: str
     length: int
+    report_to: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,16 @@ class StoredTicket:
     length: int
 
 
-Ticket: TypeAlias = UploadTicket | ReadTicket | StoredTicket
-T = TypeVar("T", UploadTicket, ReadTicket, StoredTicket)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTicket:
+    """States why a request failed at a data service: the class of the error and its message."""
+
+    error: str
+    message: str
+
+
+Ticket: TypeAlias = UploadTicket | ReadTicket | StoredTicket | FailedTicket
+T = TypeVar("T", UploadTicket, ReadTicket, StoredTicket, FailedTicket)
 
 
 class Keys:

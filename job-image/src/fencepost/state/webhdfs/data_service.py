@@ -1,14 +1,14 @@
 """The bytes of a checkpoint's files over WebHDFS: a process beside each worker, and one beside the driver.
 
 It knows no names: tickets of the name service say what may be stored or read.  A file is acknowledged when all its
-chunks are durable and the name service has listed it.
+chunks are durable and the name service has listed it.  What cannot be stored or read is reported to the name service.
 """
 
 from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
 from itertools import chain
 from typing import Final
@@ -16,11 +16,11 @@ from uuid import UUID
 
 from fencepost.state.chunks import CHUNK, ChunkStore, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
-from fencepost.state.webhdfs import answers
-from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, UploadTicket
+from fencepost.state.webhdfs import answers, failure_reports
+from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, UploadTicket
 from fencepost.state.webhdfs.file_cache import Copy, FileCache
 from fencepost.state.webhdfs.http_server import Answer, Body, Request
-from fencepost.state.webhdfs.name_service import STORED, asked_range
+from fencepost.state.webhdfs.name_service import FAILED, STORED, asked_range
 
 LARGEST_FILE: Final = 4 * 1024**3
 """Bytes of an upload."""
@@ -48,26 +48,40 @@ class DataService:
 
     def _store_file(self, ticket: UploadTicket, body: Body) -> Answer:
         file = UUID(ticket.file)
-        with self._cache.writing(file) as copy:
+        with self._reported(ticket.report_to), self._cache.writing(file) as copy:
             length = write_file(self._store, file, Copied(body, copy), limit=LARGEST_FILE)
-        return self._report(ticket.report_to, StoredTicket(file=ticket.file, length=length))
+        status, content = self._report(ticket.report_to, STORED, StoredTicket(file=ticket.file, length=length))
+        return Answer.of(HTTPStatus.CREATED if status == HTTPStatus.OK else status, content)
 
-    def _report(self, address: str, stored: StoredTicket) -> Answer:
-        """Return what the name service answers, as the answer to the upload."""
+    def _report(self, address: str, operation: str, ticket: Ticket) -> tuple[int, bytes]:
+        """Return what the name service answers, its status and content. Raises NameServiceUnavailable."""
         try:
             with closing(http.client.HTTPConnection(address, timeout=REPORT_TIMEOUT)) as connection:
-                connection.request("POST", f"/?op={STORED}&ticket={self._keys.ticket(stored)}")
+                connection.request("POST", f"/?op={operation}&ticket={self._keys.ticket(ticket)}")
                 answer = connection.getresponse()
-                content = answer.read()
+                return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise NameServiceUnavailable(f"the name service does not answer: {error}") from error
-        return Answer.of(HTTPStatus.CREATED if answer.status == HTTPStatus.OK else answer.status, content)
+
+    @contextmanager
+    def _reported(self, address: str) -> Iterator[None]:
+        """Report why the block fails."""
+        try:
+            yield
+        except failure_reports.REPORTED as error:
+            with suppress(NameServiceUnavailable):
+                self._report(address, FAILED, failure_reports.ticket_of(error))
+            raise
 
     def _read_file(self, ticket: ReadTicket, request: Request) -> Answer:
         start, stop = asked_range(request.parameters, ticket.length)
-        blocks = self._blocks(UUID(ticket.file), ticket.length, start, stop)
+        blocks = self._reported_blocks(ticket, start, stop)
         first = next(blocks, b"")  # a missing chunk is an answer here, and an end of the connection later
         return Answer(status=HTTPStatus.OK, blocks=chain((first,), blocks), length=stop - start)
+
+    def _reported_blocks(self, ticket: ReadTicket, start: int, stop: int) -> Iterator[bytes]:
+        with self._reported(ticket.report_to):
+            yield from self._blocks(UUID(ticket.file), ticket.length, start, stop)
 
     def _blocks(self, file: UUID, length: int, start: int, stop: int) -> Iterator[bytes]:
         cached = self._cache.open(file, length)

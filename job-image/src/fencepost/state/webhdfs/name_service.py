@@ -4,6 +4,7 @@ Bytes do not pass here: CREATE and OPEN are answered with a redirect to a data s
 that become columns of the fence row; those are redirected to this service, which keeps them.
 
   CREATE   307 to a data service, which stores the chunks, and then reports here; only then the file is listed.
+           A data service also reports what it cannot store or read.
   OPEN     307 with the file's id and length, so that a data service needs no names.
   RENAME   one step of the checkpoint: to offsets/N it is the plan, to commits/N the commit.
 
@@ -21,13 +22,15 @@ from uuid import UUID
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.errors import PathInvalid, PathMissing, PathTaken
 from fencepost.state.tree import StoredFile
-from fencepost.state.webhdfs import answers
-from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, UploadTicket
+from fencepost.state.webhdfs import answers, failure_reports
+from fencepost.state.webhdfs.authentication import FailedTicket, Keys, ReadTicket, StoredTicket, UploadTicket
 from fencepost.state.webhdfs.http_server import Answer, Request
 
 PREFIX: Final = "/webhdfs/v1"
 STORED: Final = "STORED"
 """The operation with which a data service reports a file: ours, not WebHDFS'."""
+FAILED: Final = "FAILED"
+"""The operation with which a data service reports why a request failed: ours too."""
 HERE: Final = "data"
 """The parameter of a redirect to this service; HttpFS' name for it."""
 
@@ -36,7 +39,8 @@ class NameService:
     """Serves the checkpoint of one epoch, below `/e<epoch>`.
 
     `address` is this service's 'host:port' for executors, and `data_service` returns that of the data service for a
-    client at an address.  `scope` says whose requests the header authenticates: a pipeline's.
+    client at an address.  `scope` says whose requests the header authenticates: a pipeline's.  `failed` is called with
+    each error of `failure_reports.REPORTED`, from any thread, before the client has its answer.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class NameService:
         epoch: int,
         address: str,
         data_service: Callable[[str], str],
+        failed: Callable[[Exception], object],
     ) -> None:
         self._checkpoint = checkpoint
         self._keys = keys
@@ -55,6 +60,7 @@ class NameService:
         self._root = f"/e{epoch}"
         self._address = address
         self._data_service = data_service
+        self._failed = failed
         self._operations: Final[Mapping[tuple[str, str], Callable[[str, Request], Answer]]] = {
             ("DELETE", "DELETE"): self._delete,
             ("GET", "GETFILELINKSTATUS"): self._status,
@@ -81,6 +87,8 @@ class NameService:
         try:
             return self._authentic(request)
         except answers.FAILURES as error:
+            if isinstance(error, failure_reports.REPORTED):
+                self._failed(error)
             return answers.failure(error)
 
     def _authentic(self, request: Request) -> Answer:
@@ -88,6 +96,10 @@ class NameService:
         if name == STORED:
             ticket = self._keys.opened(request.parameters.get("ticket", ""), StoredTicket)
             self._checkpoint.complete(UUID(ticket.file), ticket.length)
+            return answers.done()
+        if name == FAILED:
+            found = self._keys.opened(request.parameters.get("ticket", ""), FailedTicket)
+            self._failed(failure_reports.error_of(found))
             return answers.done()
         self._keys.check_header(request.headers, self._scope)
         if request.method == "GET" and name in _OF_THE_FILE_SYSTEM:
@@ -128,7 +140,7 @@ class NameService:
     def _open(self, path: str, request: Request) -> Answer:
         file = self._checkpoint.open(path)
         if isinstance(file, StoredFile):
-            ticket = self._keys.ticket(ReadTicket(file=str(file.id), length=file.length))
+            ticket = self._keys.ticket(ReadTicket(file=str(file.id), length=file.length, report_to=self._address))
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")
         if HERE not in request.parameters:
             return self._redirect_here(path, "op=OPEN")

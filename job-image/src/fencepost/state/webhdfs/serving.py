@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,8 +47,12 @@ def serving(
     scope: Scope,
     listening: Listening,
     cache: FileCache,
+    failed: Callable[[Exception], object],
 ) -> Iterator[str]:
-    """Serve a checkpoint for the block; the value is its location for Spark. Raises OSError for a port in use."""
+    """Serve a checkpoint for the block; the value is its location for Spark. `failed` is as for `NameService`.
+
+    Raises OSError for a port in use.
+    """
     data = HttpServer(DataService(chunks, cache, keys).handle, address=listening.address, port=listening.data_port)
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     near = DataServices(own=f"{host}:{data.port}", port=listening.workers_port).near
@@ -64,6 +68,7 @@ def serving(
         epoch=scope.epoch,
         address=f"{host}:{names.port}",
         data_service=near,
+        failed=failed,
     )
     data.start("data service")
     names.start("name service")
