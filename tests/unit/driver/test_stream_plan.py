@@ -227,6 +227,15 @@ def test_a_batch_that_the_row_does_not_have_is_not_read(start: Callable[..., Run
         run.read(began, {**end, "t/0": end["t/0"] + 1})
 
 
+def test_an_end_that_this_run_has_not_chosen_is_not_planned(start: Callable[..., Run]) -> None:
+    run = start()
+    end = run.ask()
+    before = run.row
+    with pytest.raises(BatchFailed, match="Spark plans a batch up to"):
+        run.record({**end, "t/0": end["t/0"] + 1})
+    assert run.world.row() == before
+
+
 def test_a_batch_without_records_records_nothing_new(start: Callable[..., Run]) -> None:
     """Spark runs one when a watermark has moved."""
     run = start()

@@ -113,7 +113,7 @@ class StreamPlan:
     def planned(self, end: Mapping[str, int]) -> PlannedBatch:
         """Return what the fence records of the batch that ends there; nothing new of one that reads no records.
 
-        Spark runs such a batch when a watermark has moved.
+        Spark runs such a batch when a watermark has moved.  Raises BatchFailed for an end that this run has not chosen.
         """
         row, found = self._row(), self._found
         if found is not None and _planned(found) == end:
@@ -122,6 +122,11 @@ class StreamPlan:
             position = found.position
             return PlannedBatch(
                 offsets=position.offsets, planned=end, growth_barrier=position.barrier, log_ends=found.log_ends
+            )
+        if end != row.offsets:
+            raise BatchFailed(
+                f"Spark plans a batch up to {dict(end)}, which this run has not chosen",
+                remedy="Report this: nothing of the batch is planned.",
             )
         return PlannedBatch(offsets=row.offsets, planned=row.offsets)
 
