@@ -307,3 +307,21 @@ def test_a_stateless_pipeline_never_writes_the_column_of_a_checkpoint(
     fence.commit(row, offsets={"a/0": 5}, planned={"a/0": 5}, records=1, duration_ms=1)
     assert len(written) == 5
     assert not any("checkpoint" in text or "planned_log" in text for text in written)
+
+
+def test_state_that_the_table_cannot_keep_is_not_dropped(session: Session, table: CassandraFenceTable) -> None:
+    """Offsets that move without their state would lose it; once the columns are there, they are used."""
+    for name in ("checkpoint", "planned_log"):
+        del session.columns[name]
+    fence = Fence(table, "p", now=lambda: 1_767_225_600_000_000)
+    taken = fence.take_over(fence.create("o"), owner="o")
+    start = Starting(offsets={"a/0": 0}, planned={"a/0": 0}, topic_ids={"a": "id"})
+    row = fence.claim(epoch=taken.epoch, driver="d", code="c", start=lambda _row: start)
+    with pytest.raises(FenceSchemaInvalid, match=r"k\.fence has no column planned_log"):
+        fence.plan(row, offsets=row.offsets, planned={"a/0": 5}, planned_log=b"log")
+    with pytest.raises(FenceSchemaInvalid, match=r"k\.fence has no column checkpoint"):
+        fence.commit(row, offsets={}, planned={}, records=1, duration_ms=1, checkpoint=b"state")
+    assert session.row["version"] == row.version
+    session.columns |= FENCE.added
+    fence.plan(row, offsets=row.offsets, planned={"a/0": 5}, planned_log=b"log")
+    assert session.row["planned_log"] == b"log"

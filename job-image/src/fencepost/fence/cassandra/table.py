@@ -6,7 +6,7 @@ A request is tried once (see `fencepost.fence.cassandra.session`), and an error 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -67,7 +67,7 @@ class CassandraFenceTable:
     """Fence rows in one keyspace, through a session made by `connect`; `close` ends the session.
 
     A table of an older release lacks columns.  What they hold is then neither read nor written, so that a new job image
-    works before the operator has migrated the schema.
+    works before the operator has migrated the schema.  Only a change of a state is refused: it is as good as offsets.
     """
 
     session: Session
@@ -142,7 +142,9 @@ class CassandraFenceTable:
         with self._asking("changing the fence row", schema.FENCE):
             # A row of the same version has the same columns, and a map of 100 partitions is worth leaving out.
             old, new = _stored(before), _stored(after)
-            columns = [name for name in self._fence_columns()[1:] if getattr(old, name) != getattr(new, name)]
+            changed = [name for name in schema.FENCE.all_columns if getattr(old, name) != getattr(new, name)]
+            columns = [name for name in changed if name in self._fence_columns()]
+            self._check_state(changed)
             assignments = ", ".join(f"{column} = ?" for column in columns)
             update = self._prepare(
                 f"UPDATE {self._table(schema.FENCE)} SET {assignments} WHERE pipeline = ?"
@@ -263,6 +265,13 @@ class CassandraFenceTable:
             select = self._prepare("SELECT toTimestamp(now()) AS now FROM system.local")
             now: datetime = self.session.execute(select, ()).one().now
         return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
+
+    def _check_state(self, changed: Collection[str]) -> None:
+        """Raise FenceSchemaInvalid where the table lacks a column for a state that changes."""
+        for name in ("checkpoint", "planned_log"):
+            if name in changed and name not in self._fence_columns():
+                self._columns = ()  # the operator may add it
+                raise FenceSchemaInvalid(f"{self.keyspace}.{schema.FENCE.name} has no column {name} (blob)")
 
     def _fence_columns(self) -> tuple[str, ...]:
         """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""
