@@ -109,6 +109,8 @@ def state_settings(state: StateConfig) -> dict[str, str]:
     """
     store = "spark.sql.streaming.stateStore"
     return {
+        # It runs the first stages of a batch before `write` begins: as jobs of no attempt, whose errors no one decodes.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.shuffle.partitions": str(state.partitions),
         "spark.sql.streaming.offsetLog.formatVersion": "1",
         # Each load of a store gets an id, which is in the names of its files and in the commit log.
