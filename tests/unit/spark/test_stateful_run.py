@@ -261,6 +261,12 @@ def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[],
     assert pipeline.outcome() == undisturbed.outcome()
 
 
+def with_a_query(events: DataFrame) -> DataFrame:
+    """Start what would read the records beside the run."""
+    events.writeStream.format("noop").start()
+    return events
+
+
 @pytest.mark.parametrize(
     ("function", "mode", "message"),
     [
@@ -270,6 +276,7 @@ def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[],
         (lambda events, _context: events, "complete", "output mode 'complete' is not 'append' or 'update'"),
         (lambda _events, _context: 1 / 0, "update", "division by zero"),
         (lambda events, _context: events.select("absent"), "update", "absent"),
+        (lambda events, _context: with_a_query(events), "update", "stream started a query of its own"),
     ],
 )
 def test_a_stream_that_cannot_run_is_refused_before_the_claim(

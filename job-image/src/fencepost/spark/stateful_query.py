@@ -95,6 +95,7 @@ class StatefulQuery:
         self._quiet()
 
         def guarded(rows: DataFrame, batch: int) -> None:
+        self._source.forget_failure()
             try:
                 write(rows, batch)
             except BaseException as error:
@@ -162,6 +163,12 @@ class StatefulQuery:
             raise _of_stream(error) from error
         if not isinstance(found, DataFrame):
             raise _invalid(f"stream returned {type(found).__name__}, not a DataFrame")
+        # In this order: a query that reads the events has failed, or is active and about to fail.
+        if self._spark.streams.active or self._source.failure is not None:
+            raise _invalid(
+                "stream started a query of its own",
+                remedy="Return what stream derives from its events: Fencepost starts the only query.",
+            )
         if not found.isStreaming:
             raise _invalid(
                 "stream returned a DataFrame that is not streaming",

@@ -100,6 +100,10 @@ class StreamSource:
         """What the plans raised first; Spark has its text alone."""
         return self._table.failure
 
+    def forget_failure(self) -> None:
+        """Let `failure` be of what is asked from here on."""
+        self._table.failure = None
+
     def frame(self) -> DataFrame:
         """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.SCHEMA`."""
         return self._table.frame().mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
