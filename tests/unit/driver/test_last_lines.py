@@ -41,6 +41,16 @@ def test_an_exception_is_logged_without_its_java_frames(log: tuple[logging.Logge
     assert lines[-1] == "RuntimeError: Job aborted: ZeroDivisionError in line 7"
 
 
+def test_the_java_stack_in_a_message_is_kept_by_its_causes(log: tuple[logging.Logger, LastLines]) -> None:
+    logger, kept = log
+    java = "".join(f"\n\tat org.apache.spark.X.f(X.scala:{number})" for number in range(50))
+    logger.error("the query ended: %s", f"Terminated{java}\nCaused by: java.io.IOException: full{java}")
+    lines = kept.without(())
+    assert len(lines) == 2
+    assert lines[0].endswith("the query ended: Terminated")
+    assert lines[1] == "Caused by: java.io.IOException: full"
+
+
 def test_the_jvms_lines_are_kept_without_their_frames(log: tuple[logging.Logger, LastLines]) -> None:
     _, kept = log
     frames = [f"\tat org.apache.spark.X.f(X.scala:{number})" for number in range(50)]

@@ -252,5 +252,10 @@ def short(error: BaseException) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} … {text[-2 * LONGEST // 3 :]}"
 
 
+def with_stack(error: BaseException) -> str:
+    """Return the Java stack of an error of Spark's, with those of its causes; the error's text without one."""
+    return str(getattr(error, "_stackTrace", None) or error)
+
+
 def _without_stack(error: BaseException) -> str:
     return str(error).partition("\n\nJVM stacktrace:")[0].partition("\n\tat ")[0].strip()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from fencepost.spark.source import Read
     from fencepost.spark.stream_source import Plans
 
+log = logging.getLogger(__name__)
+
 MODES: Final = ("append", "update")
 """The output modes. 'complete' would write the whole state with each batch."""
 QUERY_LOGGER: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
@@ -89,13 +91,14 @@ class StatefulQuery:
 
         `write` gets the rows of each batch and its number.
         """
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415
 
         self._plans.plans = plans
+        self._source.forget_failure()
         self._quiet()
 
         def guarded(rows: DataFrame, batch: int) -> None:
-        self._source.forget_failure()
             try:
                 write(rows, batch)
             except BaseException as error:
@@ -103,14 +106,13 @@ class StatefulQuery:
                 raise
 
         try:
-            query = self._started(location, guarded)
-        except AnalysisException as error:
+            self._started(location, guarded).awaitTermination()
+        except AnalysisException as error:  # of the start
             raise _invalid(failures.short(error)) from error
-        try:
-            query.awaitTermination()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             found = self._source.failure or self._failure
             if found is None:
+                log.error("the query ended: %s", failures.with_stack(error))
                 raise failures.of_query(error) from error
             raise found from None
         raise BatchFailed("the query ended without an error")
@@ -161,14 +163,14 @@ class StatefulQuery:
             found: object = stream(self._source.frame(), context)
         except Exception as error:
             raise _of_stream(error) from error
-        if not isinstance(found, DataFrame):
-            raise _invalid(f"stream returned {type(found).__name__}, not a DataFrame")
         # In this order: a query that reads the events has failed, or is active and about to fail.
         if self._spark.streams.active or self._source.failure is not None:
             raise _invalid(
                 "stream started a query of its own",
                 remedy="Return what stream derives from its events: Fencepost starts the only query.",
             )
+        if not isinstance(found, DataFrame):
+            raise _invalid(f"stream returned {type(found).__name__}, not a DataFrame")
         if not found.isStreaming:
             raise _invalid(
                 "stream returned a DataFrame that is not streaming",

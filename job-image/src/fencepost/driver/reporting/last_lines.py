@@ -29,7 +29,7 @@ class LastLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record, with its exception."""
         at = datetime.fromtimestamp(record.created, UTC)
-        self._lines.append(f"{at:%H:%M:%S} {record.levelname} {record.name}: {record.getMessage()}")
+        self.add(f"{at:%H:%M:%S} {record.levelname} {record.name}: {record.getMessage()}".splitlines())
         if record.exc_info and record.exc_info[1] is not None:
             self.add(_traceback(record.exc_info[1]))
 
