@@ -16,6 +16,7 @@ import pytest
 from fakes.connections import connection_to
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
+    EMPTY,
     FenceCredentialsRejected,
     FenceRow,
     FenceRowInvalid,
@@ -333,7 +334,7 @@ async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
         return present(cassandra.table.read("p")).checkpoint
 
     assert await rewind(with_state) == b"state"
-    assert await rewind(without) == b"", "one from before the first commit"
+    assert await rewind(without) == EMPTY, "one from before the first commit"
     assert await rewind(with_state) == b"state"
     for lost in (gone, other):
         with pytest.raises(Rejected, match="does not exist any more, or has other offsets") as refused:
@@ -343,4 +344,4 @@ async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
             await rewind(lost, keeps_output=False)
         assert "to an earlier snapshot, because the output beyond the target is already" in refused.value.remedy
     assert present(cassandra.table.read("p")).checkpoint == b"state"
-    assert await rewind(None) == b""
+    assert await rewind(None) == EMPTY

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fencepost.fence import Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import EMPTY, Fenced, FenceRow, FenceUnavailable
 from fencepost.fence.history import change, first_commit
 from fencepost.fence.memory import MemoryFenceTable
 from unit.fence.test_fence import OWNER, Faults, claimed, commit, fence
@@ -75,8 +75,8 @@ def test_a_batch_stays_begun_where_the_offset_stays(keeps_output: bool, begun: d
     ("before", "snapshot", "after"),
     [
         (b"state", b"older", b"older"),
-        (b"state", None, b""),
-        (b"", None, b""),
+        (b"state", None, EMPTY),
+        (EMPTY, None, EMPTY),
         (None, b"older", b"older"),
         (None, None, None),
     ],

@@ -19,7 +19,7 @@ from fencepost.contract import (
     StateConfig,
     Variable,
 )
-from fencepost.fence import FenceRow
+from fencepost.fence import EMPTY, FenceRow
 from fencepost.fence.snapshots import snapshot_id
 from fencepost.spark import session
 from fencepost_operator.actions import DropSnapshots, RewindFence, StartPurge
@@ -255,7 +255,7 @@ def test_a_row_with_the_commits_of_another_mode_is_not_run() -> None:
         assert (decision.reason, decision.action) == (Reason.INVALID_SPEC, None)
         assert f"the commits of a {mode} pipeline. Set it to {mode}" in decision.status.message
     assert of_state(WELL).decide().reason != Reason.INVALID_SPEC
-    emptied = of_state(WELL).seen(fence=replace(ROW, checkpoint=b""))
+    emptied = of_state(WELL).seen(fence=replace(ROW, checkpoint=EMPTY))
     assert emptied.decide().reason != Reason.INVALID_SPEC, "by a rewind to before the first commit"
     new = WELL.seen(fence=replace(ROW, committed_at=None)).asked(job=JOB)
     assert new.decide().reason != Reason.INVALID_SPEC
@@ -307,8 +307,8 @@ def test_a_rewind_to_a_snapshot_sets_its_state_back_with_the_offsets() -> None:
 @pytest.mark.parametrize(
     ("now", "then", "phase"),
     [
-        (b"state", b"earlier", "Stop"), (b"state", None, "Stop"), (b"", b"earlier", "Stop"),
-        (b"state", b"state", "Completed"), (b"", None, "Completed"),
+        (b"state", b"earlier", "Stop"), (b"state", None, "Stop"), (EMPTY, b"earlier", "Stop"),
+        (b"state", b"state", "Completed"), (EMPTY, None, "Completed"),
     ],
 )  # fmt: skip
 def test_the_state_moves_without_the_offsets(now: bytes, then: bytes | None, phase: str) -> None:

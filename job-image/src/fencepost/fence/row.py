@@ -12,8 +12,8 @@ from fencepost.contract.offsets import split_offset_key
 UNCLAIMED: Final = None
 NO_OWNER: Final = ""
 """The owner of a released row."""
-EMPTY: Final = b""
-"""The checkpoint of a stateful pipeline that was set back to before its first commit."""
+EMPTY: Final = b"empty"
+"""The checkpoint of a stateful pipeline that was set back to before its first commit. No bytes would be damage."""
 LARGEST_CHECKPOINT: Final = 1024 * 1024
 """Bytes; two offset logs of a thousand partitions take some twenty thousand."""
 KNOWN_GROWTHS: Final = 10
