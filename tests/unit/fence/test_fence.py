@@ -13,7 +13,7 @@ import pytest
 
 from fakes.clock import Clock
 from fencepost.contract import Loss, Reason, ReportedLoss
-from fencepost.fence import Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
+from fencepost.fence import EMPTY, Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 from present import present
@@ -642,7 +642,7 @@ def test_a_rewind_sets_the_state_and_plans_nothing(table: Table) -> None:
     back = fence(table).rewind(taken, offsets={}, leader_epochs={}, growth_barrier={}, checkpoint=b"snapshot")
     assert (back.planned_log, back.checkpoint) == (None, b"snapshot")
     emptied = fence(table).rewind(back, offsets={}, leader_epochs={}, growth_barrier={})
-    assert emptied.checkpoint is None
+    assert emptied.checkpoint == EMPTY
 
 
 def test_another_checkpoint_is_another_change() -> None:

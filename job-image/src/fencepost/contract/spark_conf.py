@@ -35,6 +35,7 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESERVED_WITH_STATE: Final = (
     "spark.hadoop.dfs.",
     _SHUFFLE,
+    "spark.sql.adaptive.streaming.",
     "spark.sql.streaming.checkpoint",
     "spark.sql.streaming.minBatchesToRetain",
     "spark.sql.streaming.offsetLog.",

@@ -34,7 +34,7 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
 
     `chart` is the digest of the Spark cluster's chart, '' where it is not known.
     """
-    found = list(settings(replace(spec, state=spec.stateful)))  # an absent state is one of defaults
+    found = list(settings(replace(spec, state=spec.state or spec.stateful)))  # an absent state is one of defaults
     of_cluster = {each.path: each.value for each in found if each.effect is Effect.NEW_CLUSTER}
     of_run = {each.path: each.value for each in found if each.effect.starts_a_run}
     if spec.stateful:  # the data services beside the workers reach Cassandra too
