@@ -11,7 +11,7 @@ from uuid import UUID
 from fakes.gate import Gate
 from fakes.world import REPLICATED, World
 from fencepost.contract import Acceptance, ReportedLoss
-from fencepost.fence import BatchProgress, Fenced, FenceRow, FenceUnavailable
+from fencepost.fence import BatchProgress, Fenced, FenceMissing, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Conflict, Unreachable
@@ -179,7 +179,7 @@ class FakeFences:
     async def _write(self, name: str, effect: Callable[[], object]) -> None:
         try:
             await self.gate.write(name, effect)
-        except Fenced as error:
+        except (Fenced, FenceMissing) as error:
             raise Conflict(str(error)) from error
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
