@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.errors import NumberFormatException, PythonException, UnknownException
+from pyspark.errors import NumberFormatException, PythonException, SparkRuntimeException, UnknownException
 
 from fakes.spark_types import frame
 from fencepost.contract import (
@@ -428,6 +428,7 @@ def test_a_service_of_the_authors_that_is_away_is_a_dependency(error: Exception)
         "MemoryError",
         "java.lang.OutOfMemoryError: Java heap space",
         "Lost task 0.0: Python worker exited unexpectedly (crashed)",
+        "Python worker exited unexpectedly (crashed)",
         f"{EXITED} 137",
         "x\nfencepost.errors.DependencyDown: the index is down",
         "x\nTimeoutError: the index is down",
@@ -439,7 +440,13 @@ def test_no_text_in_a_record_decides_what_its_failure_means(content: str) -> Non
     raised = (
         f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\nValueError: {content}"
     )
-    for error in (NumberFormatException(message=cast), PythonException(message=raised), ValueError(content)):
+    by_query = f"{LOST}org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] {content} SQLSTATE: P0001"
+    for error in (
+        NumberFormatException(message=cast),
+        PythonException(message=raised),
+        SparkRuntimeException(message=by_query),
+        ValueError(content),
+    ):
         for found in (failures.of_job(error, is_warm_up=False), failures.of_transform(error, is_warm_up=False)):
             assert suspects_record(found), found
             assert not judge(found).loss

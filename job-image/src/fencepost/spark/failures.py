@@ -25,7 +25,8 @@ WITHOUT_MEMORY: Final = re.compile(
 JAVA_OUT_OF_MEMORY: Final = re.compile(
     r"(?:An error occurred while calling [\w.]+\.\n: )?(?:java\.lang\.|[\w.$]+\.Spark)OutOfMemoryError\b"
 )
-PYTHON_WORKER_CRASHED: Final = re.compile(r"(?:[\w.$]+: )?(?:\[\w+\] )?Python worker exited unexpectedly")
+PYTHON_WORKER_CRASHED: Final = re.compile(r"(?:[\w.$]+: )?Python worker exited unexpectedly")
+"""Without a condition in brackets: after [USER_RAISED_EXCEPTION] comes what `raise_error` got, such as a value."""
 CRASHED_BY_ITSELF: Final = "Fatal Python error"
 """What Python's faulthandler says of every signal but SIGKILL, which no handler survives."""
 OF_DATA: Final = ("22", "39", "P0")
