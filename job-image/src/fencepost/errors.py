@@ -27,6 +27,8 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from fencepost.contract import ExitCode, Loss, Reason
@@ -149,6 +151,18 @@ class RecordFailed(BatchFailed):
     """The transform or Spark raised for what is in the records: one of them may be why."""
 
     default_reason = Reason.TRANSFORM_FAILED
+
+
+@contextmanager
+def replaced(by: Callable[[Exception], BaseException]) -> Iterator[None]:
+    """Raise what `by` returns for an exception of the block, caused by it; the exception itself where it is that."""
+    try:
+        yield
+    except Exception as error:
+        found = by(error)
+        if found is error:
+            raise
+        raise found from error
 
 
 def suspects_record(error: BaseException) -> bool:

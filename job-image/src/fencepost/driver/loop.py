@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,7 +35,7 @@ from fencepost.driver.recovery.bisection import Piece
 from fencepost.driver.recovery.poison import Isolator
 from fencepost.driver.reporting.commit_report import Report, Stopwatch
 from fencepost.driver.sizing.batch_limit import Limit
-from fencepost.errors import DataLoss, DependencyDown, DriverError, suspects_record
+from fencepost.errors import DataLoss, DependencyDown, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, FenceRow
 
 log = logging.getLogger(__name__)
@@ -157,15 +158,9 @@ class Loop:
     def run(self) -> None:
         """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
         try:
-            self.claim()
-            self._stream()
-        except Stopping:
-            return
-        except Exception as error:
-            found = self._recorded(error)
-            if found is error:
-                raise
-            raise found from error
+            with replaced(self._recorded), suppress(Stopping):
+                self.claim()
+                self._stream()
         finally:
             self._polling.end()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -28,7 +28,7 @@ from fencepost.driver.loss_report import recorded
 from fencepost.driver.ports import Log, Records
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stream_plan import StreamPlan
-from fencepost.errors import BadSpec, BatchFailed, DataLoss
+from fencepost.errors import BadSpec, BatchFailed, DataLoss, replaced
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
 from fencepost.spark.stream_source import Plans, end_of, with_end
@@ -164,15 +164,9 @@ class StatefulRun:
     def run(self) -> None:
         """Claim, then run the query until `stop`; whatever goes wrong is raised."""
         try:
-            self._claim()
-            self._stream()
-        except Stopping:
-            return
-        except Exception as error:
-            found = self._recorded(error)
-            if found is error:
-                raise
-            raise found from error
+            with replaced(self._recorded), suppress(Stopping):
+                self._claim()
+                self._stream()
         finally:
             self._polling.end()
 
@@ -227,13 +221,8 @@ class StatefulRun:
             snapshots=self._snapshots,
         )
         try:
-            with self._serve(checkpoint, self._chunks, self._failed) as location:
+            with replaced(self._cause), self._serve(checkpoint, self._chunks, self._failed) as location:
                 self._query.run(location, self._plan, self._write)
-        except Exception as error:
-            found = self._cause(error)
-            if found is error:
-                raise
-            raise found from error
         finally:
             checkpoint.close()
             self._plan.close()
