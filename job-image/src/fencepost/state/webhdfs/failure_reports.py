@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.fence.errors import (
-    FenceCredentialsRejected,
-    FenceEndpointInvalid,
-    FenceError,
-    FenceSchemaInvalid,
-    FenceSchemaMissing,
-    FenceUnauthorized,
-    FenceUnavailable,
-)
+from fencepost.fence import errors
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
 from fencepost.state.webhdfs.authentication import FailedTicket
 
-REPORTED: Final = (FenceError, CheckpointDamaged, CheckpointFull)
+REPORTED: Final = (errors.FenceError, CheckpointDamaged, CheckpointFull)
 """What ends a run for a reason of its own; the other errors answer what Spark asked."""
 LONGEST: Final = 500
 """Characters of a message: it is sent in a URL."""
@@ -30,13 +22,13 @@ _KINDS: Final[dict[str, type[Exception]]] = {
     for kind in (
         CheckpointDamaged,
         CheckpointFull,
-        FenceCredentialsRejected,
-        FenceEndpointInvalid,
-        FenceError,
-        FenceSchemaInvalid,
-        FenceSchemaMissing,
-        FenceUnauthorized,
-        FenceUnavailable,
+        errors.FenceCredentialsRejected,
+        errors.FenceEndpointInvalid,
+        errors.FenceError,
+        errors.FenceSchemaInvalid,
+        errors.FenceSchemaMissing,
+        errors.FenceUnauthorized,
+        errors.FenceUnavailable,
     )
 }
 
@@ -49,4 +41,4 @@ def ticket_of(error: Exception) -> FailedTicket:
 
 def error_of(ticket: FailedTicket) -> Exception:
     """Return the error that a data service reported."""
-    return _KINDS.get(ticket.error, FenceError)(ticket.message)
+    return _KINDS.get(ticket.error, errors.FenceError)(ticket.message)
