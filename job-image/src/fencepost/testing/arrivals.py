@@ -32,7 +32,7 @@ class Arrivals:
         for batch in filter(None, batches):
             ends.append(self._after(batch, ends[-1] if ends else {}))
         if not ends:
-            raise ValueError("records is empty: give at least one")
+            raise ValueError("the batches have no records: give at least one")
         self.ends: Sequence[Mapping[str, int]] = [{**self.begins, **end} for end in ends]
         self.topics = tuple(sorted({record["topic"] for part in self.records.values() for record in part}))
 
