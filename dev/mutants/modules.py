@@ -53,9 +53,9 @@ MODULES: Final = (
     Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=LOOP_TESTS),
     Module(name="driver/planning", sources=("job-image/src/fencepost/driver/planning.py",), tests=LOOP_TESTS),
     Module(
-        name="driver/stream_plan",
-        sources=("job-image/src/fencepost/driver/stream_plan.py",),
-        tests=("tests/unit/driver/test_stream_plan.py",),
+        name="driver/stateful/plan",
+        sources=("job-image/src/fencepost/driver/stateful/plan.py",),
+        tests=("tests/unit/driver/test_stateful_plan.py",),
     ),
     Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=LOOP_TESTS),
     Module(

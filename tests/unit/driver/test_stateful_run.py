@@ -14,8 +14,8 @@ import pytest
 from fakes.clock import Clock
 from fencepost.batch import Batch, Written
 from fencepost.contract import Reason, StateConfig
-from fencepost.driver import stateful_run
-from fencepost.driver.stateful_run import StatefulRun
+from fencepost.driver.stateful import run
+from fencepost.driver.stateful.run import StatefulRun
 from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.patience import Patience
@@ -36,7 +36,7 @@ FILE = UUID(int=1)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Let no patience take time."""
     clock = Clock()
-    monkeypatch.setattr(stateful_run, "Patience", lambda seconds: Patience(seconds, clock.monotonic, clock.sleep))
+    monkeypatch.setattr(run, "Patience", lambda seconds: Patience(seconds, clock.monotonic, clock.sleep))
     return clock
 
 

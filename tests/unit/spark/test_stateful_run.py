@@ -23,9 +23,9 @@ import pytest
 from fencepost.batch import Range
 from fencepost.context import StreamContext
 from fencepost.contract import Reason, StateConfig
-from fencepost.driver import checkpoint_service
 from fencepost.driver.reporting.commit_report import Report
-from fencepost.driver.stateful_run import StatefulRun
+from fencepost.driver.stateful import checkpoint_service
+from fencepost.driver.stateful.run import StatefulRun
 from fencepost.errors import BadSpec
 from fencepost.fence import Fence, Fenced
 from fencepost.sinks import BatchToken, Sink, SinkTask

@@ -53,7 +53,7 @@ from fencepost.state.webhdfs.authentication import Keys
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.driver.stateful_run import StatefulRun
+    from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
@@ -202,7 +202,7 @@ class Driver:
     def _checkpoint_client(self) -> dict[str, str]:
         if self._config.state is None:
             return {}
-        from fencepost.driver import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
+        from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
 
         return checkpoint_service.client(self._config, self._keys)
 
@@ -294,8 +294,8 @@ class Driver:
         *,
         mirror: Callable[[Mapping[str, int]], None],
     ) -> StatefulRun:
-        from fencepost.driver import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
-        from fencepost.driver.stateful_run import StatefulRun  # noqa: PLC0415
+        from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
+        from fencepost.driver.stateful.run import StatefulRun  # noqa: PLC0415
         from fencepost.fence.cassandra.snapshots import SnapshotTable  # noqa: PLC0415
         from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex  # noqa: PLC0415
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, StateConfig
 from fencepost.driver.reporting.commit_report import Report
-from fencepost.driver.stateful_run import StatefulRun
+from fencepost.driver.stateful.run import StatefulRun
 from fencepost.fence import Fence, FenceError, FenceRow
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 from fencepost.spark.session import state_settings

@@ -20,14 +20,13 @@ from uuid import UUID
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver import stream_plan
 from fencepost.driver.claiming import Claiming
 from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loop import InProgress, ignore, nothing_left
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.ports import Log, Records
 from fencepost.driver.reporting.commit_report import Report
-from fencepost.driver.stream_plan import StreamPlan
+from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, replaced
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
@@ -57,7 +56,7 @@ class Query(Protocol):
 
 
 Serve = Callable[[Checkpoint, ChunkStore, Callable[[Exception], object]], AbstractContextManager[str]]
-"""Serves a checkpoint for a block; its value is the location for Spark. See `fencepost.driver.checkpoint_service`."""
+"""Serves a checkpoint for a block; its value is the location for Spark. See `stateful.checkpoint_service`."""
 
 
 class StatefulRun:
@@ -176,7 +175,7 @@ class StatefulRun:
 
         def start(row: FenceRow) -> Starting:
             found = self._claiming.start(row)
-            return stream_plan.starting(self._claiming.row or row, found, topics)
+            return starting(self._claiming.row or row, found, topics)
 
         row = self._fence.claim(
             epoch=self._config.epoch,
