@@ -50,8 +50,8 @@ MODULES: Final = (
         sources=("job-image/src/fencepost/fence/protocol.py",),
         tests=("tests/unit/fence/test_fence.py", "tests/unit/fence/test_rewind.py", *LOOP_TESTS),
     ),
-    Module(name="driver/plan", sources=("job-image/src/fencepost/driver/plan.py",), tests=LOOP_TESTS),
-    Module(name="driver/planning", sources=("job-image/src/fencepost/driver/planning.py",), tests=LOOP_TESTS),
+    Module(name="driver/plan", sources=("job-image/src/fencepost/driver/planning/plan.py",), tests=LOOP_TESTS),
+    Module(name="driver/planner", sources=("job-image/src/fencepost/driver/planning/planner.py",), tests=LOOP_TESTS),
     Module(
         name="driver/stateful/plan",
         sources=("job-image/src/fencepost/driver/stateful/plan.py",),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
-from fencepost.driver import plan
+from fencepost.driver.planning import plan
 from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost.driver.watchdogs import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from fakes.drivers import Driver, _log
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import ExitCode, Reason
-from fencepost.driver import plan, watchdogs
-from fencepost.driver.claiming import Claiming
-from fencepost.driver.log_polling import LogPolling
+from fencepost.driver import watchdogs
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.claiming import Claiming
+from fencepost.driver.planning.log_polling import LogPolling
 from fencepost.driver.recovery.poison import Isolator
 from fencepost.driver.reporting.verdict import judge
 from fencepost.errors import DataLoss, DriverError

@@ -13,8 +13,8 @@ import pytest
 
 from fakes.world import START
 from fencepost import errors
-from fencepost.driver import plan
-from fencepost.driver.claiming import Claiming
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.recovery.bisection import Bisection
 from fencepost.errors import BatchFailed, OutOfMemory

@@ -286,7 +286,7 @@ class SimulatedWorld(World):
     def grow(self, topic: str) -> None:
         """Give a topic another partition: a key of its records has older ones in other partitions.
 
-        What no driver has seen when the topic grows again is one growth with that, see `fencepost.driver.plan`.
+        What no driver has seen when the topic grows again is one growth with that, see `driver.planning.plan`.
         """
         present = {key: end for key, end in self.ends.items() if split_offset_key(key)[0] == topic}
         row = next(iter(self.table.rows.values()), None)

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from fencepost.batch import Range
 from fencepost.contract import ExitCode
-from fencepost.driver.plan import next_batch
+from fencepost.driver.planning.plan import next_batch
 from fencepost.kafka import reader
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from brokers.campaign import USERS
 from fencepost.batch import Batch, Range, Sighting, Watermarks, between
-from fencepost.driver.leader_epochs import Committed, LeaderEpochs
+from fencepost.driver.planning.leader_epochs import Committed, LeaderEpochs
 from fencepost.errors import DataLoss, DependencyDown, WorkerError, from_text
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read

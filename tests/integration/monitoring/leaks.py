@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.contract import Variable
-from fencepost.driver import metrics_endpoint
+from fencepost.driver.reporting import metrics_endpoint
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway

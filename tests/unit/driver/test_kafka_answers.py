@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from fencepost.driver.plan import AGREEMENT
+from fencepost.driver.planning.plan import AGREEMENT
 from fencepost.kafka import log as kafka_log
 from fencepost.kafka.answers import Position, positions_of, refusal, topics_of
 

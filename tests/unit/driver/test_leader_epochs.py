@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.batch import Batch, Range, Sighting
 from fencepost.contract import Reason
-from fencepost.driver.leader_epochs import Committed, LeaderEpochs
+from fencepost.driver.planning.leader_epochs import Committed, LeaderEpochs
 from fencepost.errors import DataLoss, DependencyDown
 
 Places = Sequence[tuple[int, int]]

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.batch import Watermarks
 from fencepost.contract import LOSSES, Acceptance, Loss, Reason, ReportedLoss, TopicChange
-from fencepost.driver import plan
+from fencepost.driver.planning import plan
 from fencepost.driver.recovery.lost_ranges import without_expired
 from fencepost.errors import BatchFailed, DataLoss, DependencyDown
 from fencepost.fence import FenceSchemaMissing, FenceUnauthorized, FenceUnavailable

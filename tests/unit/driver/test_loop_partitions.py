@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from fencepost.contract import StartingOffsets
-from fencepost.driver import plan
+from fencepost.driver.planning import plan
 from fencepost.errors import BadSpec, DependencyDown
 from unit.driver.loop_world import Crash, FakeLog, World, crash_at
 

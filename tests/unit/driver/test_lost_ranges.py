@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Watermarks
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, StartingOffsets, TopicChange
-from fencepost.driver.plan import starting
+from fencepost.driver.planning.plan import starting
 from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BadSpec, DataLoss, as_worker_error, from_text
 from fencepost.fence import FenceRow, Starting

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.batch import Batch, Range, Watermarks, between
 from fencepost.contract import StartingOffsets
-from fencepost.driver.plan import (
+from fencepost.driver.planning.plan import (
     Position,
     advance,
     after,

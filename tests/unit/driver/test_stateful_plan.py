@@ -11,8 +11,8 @@ import pytest
 
 from fencepost.batch import Batch, Range, Written
 from fencepost.contract import EARLIEST, Reason
-from fencepost.driver.claiming import Claiming
-from fencepost.driver.log_polling import LogPolling, Stopping
+from fencepost.driver.planning.claiming import Claiming
+from fencepost.driver.planning.log_polling import LogPolling, Stopping
 from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.errors import BatchFailed, DataLoss
 from fencepost.fence import FenceRow, Starting

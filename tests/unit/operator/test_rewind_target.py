@@ -10,7 +10,7 @@ from uuid import uuid1
 import pytest
 
 from fencepost.batch import Watermarks as Log
-from fencepost.driver import plan
+from fencepost.driver.planning import plan
 from fencepost.fence import KNOWN_GROWTHS, Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot

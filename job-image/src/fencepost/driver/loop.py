@@ -23,13 +23,13 @@ from typing import Final
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver import plan
-from fencepost.driver.claiming import Claiming
-from fencepost.driver.leader_epochs import LeaderEpochs
-from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loss_report import recorded
-from fencepost.driver.plan import Plan
-from fencepost.driver.planning import Planning
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.claiming import Claiming
+from fencepost.driver.planning.leader_epochs import LeaderEpochs
+from fencepost.driver.planning.log_polling import LogPolling, Stopping
+from fencepost.driver.planning.plan import Plan
+from fencepost.driver.planning.planner import Planner
 from fencepost.driver.ports import Engine, Log, Records
 from fencepost.driver.recovery.bisection import Piece
 from fencepost.driver.recovery.poison import Isolator
@@ -105,7 +105,7 @@ class Loop:
         self._look_ahead = look_ahead
         self._polling = LogPolling(source, stop)
         self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
-        self._planning = Planning(config, self._polling, self._limit)
+        self._planner = Planner(config, self._polling, self._limit)
         self._claiming = Claiming(
             config=config, fence=fence, polling=self._polling, limit=self._limit.records, wait=self._wait, now=now
         )
@@ -178,7 +178,7 @@ class Loop:
 
     def _stream(self) -> None:
         batch, is_begun = self._planned(), True  # a predecessor may have written a part of it
-        while not self._stop.is_set() and not self._planning.is_finished(self.row):
+        while not self._stop.is_set() and not self._planner.is_finished(self.row):
             try:
                 batch, is_begun = self._step(batch), False
             except DataLoss as lost:
@@ -230,8 +230,8 @@ class Loop:
     def _plan(self, watch: Stopwatch) -> Batch:
         """Plan the next batch and record its end at the fence, before anything of it is written."""
         with watch.phase("plan"):
-            found = self._planning.next(self.row)
-        self._planning.note(found)
+            found = self._planner.next(self.row)
+        self._planner.note(found)
         offsets = found.position.offsets
         if found.batch.is_empty and offsets.keys() == self.row.offsets.keys():
             return EMPTY
@@ -318,7 +318,7 @@ class Loop:
                 log_ends=None if following is None else following.log_ends,
             )
         if following is not None:
-            self._planning.note(following)
+            self._planner.note(following)
             self._seen_epochs = following.batch.leader_epochs
         phases = {**watch.phases, **written.phases, "total": watch.total()}
         self._after_commit(batch, written, phases, lag=None if following is None else following.lag)
@@ -366,7 +366,7 @@ class Loop:
                 work=written.work,
                 phases=phases,
                 lag=lag,
-                unavailable=self._planning.unavailable,
+                unavailable=self._planner.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
                 dead_letter=dead_letter,
             )
@@ -383,7 +383,7 @@ class Loop:
             return None, None
         try:
             state = self._polling.within(self._look_ahead)
-            return None if state is None else self._planning.after(self.row, offsets, state), None
+            return None if state is None else self._planner.after(self.row, offsets, state), None
         except DriverError as error:
             return None, error
 
@@ -394,7 +394,7 @@ class Loop:
         if now - self._exercised >= KEEP_WARM:
             self._engine.keep_warm()
             self._exercised = self._now()
-        self._wait(self._planning.idle_interval)
+        self._wait(self._planner.idle_interval)
 
     def _pause(self, watch: Stopwatch) -> None:
         """Let the interval between two batches' starts pass."""

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 from fencepost.batch import Range, Watermarks, between
 from fencepost.contract import Reason, ReportedLoss, split_offset_key
-from fencepost.driver import plan
-from fencepost.driver.log_polling import LogPolling
-from fencepost.driver.plan import Position
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.log_polling import LogPolling
+from fencepost.driver.planning.plan import Position
 from fencepost.driver.ports import Records
 from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import BatchFailed, DataLoss, DriverError

@@ -33,14 +33,14 @@ from fencepost.contract import (
     Variable,
     Verdict,
 )
-from fencepost.driver import metrics_endpoint, signals, watchdogs
+from fencepost.driver import signals, watchdogs
 from fencepost.driver.connections import Connections
 from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.environment import Environment, config_text
 from fencepost.driver.loop import InProgress, Loop, ignore
 from fencepost.driver.ports import Engine
 from fencepost.driver.recovery.poison import Isolator
-from fencepost.driver.reporting import logs, verdict
+from fencepost.driver.reporting import logs, metrics_endpoint, verdict
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size

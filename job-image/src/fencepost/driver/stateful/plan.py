@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, split_offset_key
-from fencepost.driver import plan
-from fencepost.driver.leader_epochs import Committed, LeaderEpochs
-from fencepost.driver.log_polling import LogPolling, Stopping
-from fencepost.driver.plan import Plan
-from fencepost.driver.planning import Planning
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.leader_epochs import Committed, LeaderEpochs
+from fencepost.driver.planning.log_polling import LogPolling, Stopping
+from fencepost.driver.planning.plan import Plan
+from fencepost.driver.planning.planner import Planner
 from fencepost.driver.ports import Log, Records
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.errors import BatchFailed
@@ -40,7 +40,7 @@ def starting(row: FenceRow, found: Starting, topics: Iterable[str]) -> Starting:
 class StreamPlan:
     """The plans of one run, from its claim on. The query's thread asks; `row` returns the newest fence row.
 
-    `leader_epochs` and `written_until` are those of the claim (`fencepost.driver.claiming`).
+    `leader_epochs` and `written_until` are those of the claim (`fencepost.driver.planning.claiming`).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StreamPlan:
         self._row = row
         self._polling = LogPolling(source, stop)
         self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
-        self._planning = Planning(config, self._polling, self._limit)
+        self._planner = Planner(config, self._polling, self._limit)
         self._epochs = LeaderEpochs(records)
         self._seen_epochs = leader_epochs
         self._written_until = written_until
@@ -83,7 +83,7 @@ class StreamPlan:
     @property
     def unavailable(self) -> tuple[str, ...]:
         """The partitions that batches leave out."""
-        return self._planning.unavailable
+        return self._planner.unavailable
 
     def start(self) -> Mapping[str, int]:
         """Return the committed offsets."""
@@ -98,14 +98,14 @@ class StreamPlan:
         self._pause()
         self._polling.check_stop()
         row = self._row()
-        if self._planning.is_finished(row):
+        if self._planner.is_finished(row):
             raise Stopping
         self._limit.rise()
-        found = self._planning.next(row)
-        self._planning.note(found)
+        found = self._planner.next(row)
+        self._planner.note(found)
         if found.batch.is_empty:
             self.looks_in_vain += 1
-            self._wait(self._planning.idle_interval)
+            self._wait(self._planner.idle_interval)
             return start
         self._found = found
         return _planned(found)

@@ -20,10 +20,10 @@ from uuid import UUID
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
-from fencepost.driver.claiming import Claiming
-from fencepost.driver.log_polling import LogPolling, Stopping
 from fencepost.driver.loop import InProgress, ignore, nothing_left
 from fencepost.driver.loss_report import recorded
+from fencepost.driver.planning.claiming import Claiming
+from fencepost.driver.planning.log_polling import LogPolling, Stopping
 from fencepost.driver.ports import Log, Records
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful.plan import StreamPlan, starting

@@ -9,9 +9,9 @@ from typing import Final
 
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig
-from fencepost.driver import plan
-from fencepost.driver.log_polling import LogPolling
-from fencepost.driver.plan import Plan, Position
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.log_polling import LogPolling
+from fencepost.driver.planning.plan import Plan, Position
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.fence import FenceRow
 
@@ -21,7 +21,7 @@ POLL: Final = 1.0
 """Longest time in seconds between two looks at an idle log."""
 
 
-class Planning:
+class Planner:
     """The plans of one run. `unavailable` names the partitions that batches leave out."""
 
     def __init__(self, config: DriverConfig, polling: LogPolling, limit: Limit) -> None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from fencepost.batch import Watermarks, between
 from fencepost.contract import DriverConfig, Reason, ReportedLoss
-from fencepost.driver import plan
-from fencepost.driver.log_polling import LogPolling
+from fencepost.driver.planning import plan
+from fencepost.driver.planning.log_polling import LogPolling
 from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fence, FenceRow, Starting

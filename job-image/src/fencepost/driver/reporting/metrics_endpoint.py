@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from fencepost import metrics_server
-from fencepost.driver import watchdogs
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
 
@@ -42,7 +42,7 @@ def start(
             log.warning("no metrics: %s", error)
 
     if port:
-        watchdogs.start("metrics", serve)
+        threading.Thread(target=serve, name="metrics", daemon=True).start()
 
 
 def _reader(spark: SparkSession) -> Callable[[], JvmMetrics]:
