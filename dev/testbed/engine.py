@@ -31,6 +31,12 @@ SECRETS: Final[Mapping[str, str]] = {
 }
 """The host's trust stores, offered to builds: a Dockerfile that mounts them works behind a private CA too."""
 
+BUILD_CACHE: Final = {"builder": {"gc": {"enabled": True, "defaultKeepStorage": "6GB"}}}
+"""Docker keeps a tenth of the disk. Both images and both data services take 4 GB of it, and rarely change together."""
+
+_SETTINGS: Final = Path("/etc/docker/daemon.json")
+"""A machine's own settings of dockerd, which are left alone."""
+
 _FOLDER: Final = Path(__file__).parent
 RUNTIME_WRAPPER: Final = _FOLDER / "node" / "runc-wrapper"
 
@@ -175,6 +181,10 @@ class Engine:
             wrapper.write_bytes(RUNTIME_WRAPPER.read_bytes())
             wrapper.chmod(0o755)
             command += [f"--add-runtime=fencepost={wrapper}", "--default-runtime=fencepost"]
+        if not _SETTINGS.exists():
+            settings = self.home.root / "dockerd.json"
+            settings.write_text(json.dumps(BUILD_CACHE))
+            command += [f"--config-file={settings}"]
         output = self.home.logs / "dockerd.log"
         log.note(f"$ {' '.join(command)} >{output}")
         with output.open("ab") as stream:

@@ -5,6 +5,7 @@ only loaded when it lacks this very image, and all that a node lacks is sent in 
 once.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from testbed.cluster import NODES
-from testbed.engine import Docker
+from testbed.engine import KEY_LABEL, Docker
 from testbed.home import Home
 from testbed.keys import files_key, source_files
 from testbed.process import Transcript
@@ -24,6 +25,12 @@ REPOSITORY: Final = Path(__file__).resolve().parents[3]
 LOAD_LIMIT: Final = 900
 """Seconds for one archive. The job image, the largest, took 40 to 80 on two CPUs."""
 
+EARLIER_BUILDS: Final = 2
+"""Builds that stay beside the newest, so that a step back builds nothing. One takes up to 0.9 GB, in each node too."""
+
+_MADE_TAG: Final = re.compile(r"(id-)?[0-9a-f]{16}")
+"""A content key, or the tag of `content_tag`; every other tag is a user's."""
+
 _loading = threading.Lock()
 """Between the steps of one command; two commands exclude each other by `Home.locked`."""
 
@@ -33,10 +40,14 @@ def content_tag(docker: Docker, image: str) -> str:
     identity = docker.image_id(image)
     if identity is None:
         raise StepError(f"local image {image} not found: build it first")
-    repository = image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
-    tagged = f"{repository}:id-{identity.removeprefix('sha256:')[:16]}"
+    tagged = f"{repository_of(image)}:id-{identity.removeprefix('sha256:')[:16]}"
     docker.ask("tag", image, tagged)
     return tagged
+
+
+def repository_of(image: str) -> str:
+    """An image's name without its tag."""
+    return image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
 
 
 def qualified(image: str) -> str:
@@ -84,22 +95,51 @@ def _load(docker: Docker, nodes: Sequence[str], images: Sequence[str], log: Tran
     missing = {image for node in wanting.values() for image in node}
     names = [name for image in images if image in missing for name in (image, content_tag(docker, image))]
     receive = [
-        [
-            docker.client,
-            "exec",
-            "-i",
-            node,
-            "ctr",
-            "--namespace=k8s.io",
-            "images",
-            "import",
-            "--all-platforms",
-            "--digests",
-            "-",
-        ]
+        [docker.client, "exec", "-i", node, "ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "-"]
         for node in wanting
     ]
     log.pour([docker.client, "save", *names], receive, seconds=LOAD_LIMIT)
+    for node in wanting:
+        remove_from_node(docker, node, {repository_of(image) for image in images}, log)
+
+
+def remove_earlier_builds(docker: Docker, repository: str, log: Transcript) -> None:
+    """Remove all builds of `repository` but the one tagged `:dev` and the newest."""
+    tags = _made_tags(docker, repository)
+    newest = list(dict.fromkeys(tags.values()))[: 1 + EARLIER_BUILDS]
+    kept = {*newest, docker.image_id(f"{repository}:{DEV_TAG}")}
+    if names := [name for name, identity in tags.items() if identity not in kept]:
+        log.note(f"removing {len(names)} tags of earlier builds of {repository}")
+        docker.ask("rmi", *names, seconds=300)
+
+
+def _made_tags(docker: Docker, repository: str) -> dict[str, str]:
+    """Name to id of the builds that were made here, the newest first."""
+    made = f"--filter=label={KEY_LABEL}"
+    listing = docker.ask("images", "--no-trunc", made, "--format", "{{.Tag}} {{.ID}}", repository) or ""
+    rows = [line.split() for line in listing.splitlines()]
+    return {f"{repository}:{tag}": identity for tag, identity in rows if _MADE_TAG.fullmatch(tag)}
+
+
+def remove_from_node(docker: Docker, node: str, repositories: Iterable[str], log: Transcript) -> None:
+    """Remove builds that the engine no longer has: a kind node's kubelet collects no image.
+
+    The kubelet's names of images, their ids, keep an image whose tags are removed: they go with its last tag.
+    """
+    digests = node_digests(docker, node)
+    gone = [name for repository in repositories for name in _removed_tags(docker, repository, digests)]
+    tagged = {digest for name, digest in digests.items() if name not in gone and not name.startswith("sha256:")}
+    gone += [name for name, digest in digests.items() if name.startswith("sha256:") and digest not in tagged]
+    if gone:
+        log.note(f"removing {len(gone)} names of earlier builds from {node}")
+        docker.ask("exec", node, "ctr", "--namespace=k8s.io", "images", "remove", *gone, seconds=300)
+
+
+def _removed_tags(docker: Docker, repository: str, names: Iterable[str]) -> list[str]:
+    """Those of a node's `names` that are builds of `repository` which the engine no longer has."""
+    stays = {qualified(name) for name in _made_tags(docker, repository)}
+    made = re.compile(f"{re.escape(qualified(repository))}:{_MADE_TAG.pattern}")
+    return [name for name in names if made.fullmatch(name) and name not in stays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +194,7 @@ class Image:
         if not self.dockerfile.is_file():
             raise StepError(f"{self._relative()} does not exist yet, and {self.tag} is built from it")
         self.docker.build(self.context, self.dockerfile, key, [keyed, self.tag], log)
+        remove_earlier_builds(self.docker, self.repository, log)
 
     def _relative(self) -> str:
         return self.dockerfile.relative_to(REPOSITORY).as_posix()
