@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fencepost.spark.jvm import gateway
-from fencepost_operator.desired.spark_files import spark_files
+from fencepost_operator.desired.cluster.spark_files import spark_files
 from harness.processes import end, free_port, running, tail
 
 JOB_IMAGE: Final = Path(__file__).resolve().parents[2] / "job-image"

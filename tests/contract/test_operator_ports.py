@@ -16,11 +16,11 @@ from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Revision, Spec, State
-from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.revision import controller_revision
-from fencepost_operator.desired.run_config import run_config
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
+from fencepost_operator.desired.identity.revision import controller_revision
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.run_config import run_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import Known, ReleaseState, Retention, Run, UnreadRecords, Watermarks
 from harness.waiting import answered, eventually_async

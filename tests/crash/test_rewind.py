@@ -21,7 +21,7 @@ from fencepost.contract import DriverConfig, ExitCode
 from fencepost.fence.snapshots import Trigger
 from fencepost_operator.api import COMPLETED, FAILED, ObjectKey, Reason, Rewind, RewindStep, StepState, read_rewind
 from fencepost_operator.decision.rewind import machine
-from fencepost_operator.desired import run_config
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue
 from fencepost_operator.runtime.reconciler import Reconciler

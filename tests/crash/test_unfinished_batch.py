@@ -18,7 +18,7 @@ from fakes.manifests import KEY
 from fakes.stage import Died, Stage
 from fencepost.contract import ExitCode
 from fencepost_operator.api import MixedOutput
-from fencepost_operator.desired.code import revision_in
+from fencepost_operator.desired.identity.code import revision_in
 from fencepost_operator.errors import Unreachable
 from present import present
 

@@ -18,7 +18,8 @@ from fencepost.fence import Fence, FenceUnavailable
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels, run_config
+from fencepost_operator.desired import labels
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import (
     ClusterObject,
     Fact,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, checked, json_line
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.desired.hashes import checkpoint_secrets
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
+from fencepost_operator.desired.identity.hashes import checkpoint_secrets
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
 from security.java_properties import load
 from security.places import Place, patterns, places, sample

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar, cast
 from fencepost_operator.api import Pipeline, Revision, Spec
 from fencepost_operator.decision.rules import preconditions, rollback, start
 from fencepost_operator.decision.specs import revisions, rollout
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints
-from fencepost_operator.desired.revision import revision_of
+from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
+from fencepost_operator.desired.identity.revision import revision_of
 from fencepost_operator.runtime import observer
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.kafka.log import KafkaLog
 from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import FencepostError
 from integration.driver.support import Kafka
 from integration.operator.cluster import PIPELINES, pipeline_manifest

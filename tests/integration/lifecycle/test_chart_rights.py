@@ -14,7 +14,7 @@ from fencepost_operator.adapters.kubernetes.events import EventRecorder
 from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines
 from fencepost_operator.adapters.kubernetes.revisions import KEPT, KubernetesRevisions
 from fencepost_operator.api import GROUP, KIND, VERSION, ObjectKey, Pipeline, Revision
-from fencepost_operator.desired.revision import controller_revision
+from fencepost_operator.desired.identity.revision import controller_revision
 from fencepost_operator.errors import Denied
 from harness.kubernetes.kubectl import KubectlError
 from integration.lifecycle.operators import HOME, RELEASE, Installed

@@ -33,7 +33,7 @@ from fencepost_operator.adapters.kubernetes.api_server import (
 )
 from fencepost_operator.api import GROUP, ObjectKey
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.spark_files import spark_files
+from fencepost_operator.desired.cluster.spark_files import spark_files
 from fencepost_operator.errors import Rejected, Unreachable
 from fencepost_operator.observation import ReleaseState
 from harness.waiting import eventually_async

@@ -16,9 +16,9 @@ from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, JOBS,
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Spec, read_pipeline
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.run_config import run_config
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.run_config import run_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.errors import Rejected
 
 KEY, NAME = ObjectKey("shop", "orders"), "orders-run-5"

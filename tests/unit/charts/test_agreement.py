@@ -17,7 +17,7 @@ from fencepost.worker.data_service import SECRET
 from fencepost_operator.api import Pipeline, Spec, read_pipeline
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from unit.charts.rendering import REPOSITORY, Object, objects, one
 from unit.crds.schema import defaulted, minimal
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost_operator.desired.java_properties import dump
-from fencepost_operator.desired.spark_files import spark_files
+from fencepost_operator.desired.cluster.java_properties import dump
+from fencepost_operator.desired.cluster.spark_files import spark_files
 from security.java_properties import load
 from unit.charts.rendering import HelmError, objects, one, render
 

@@ -24,8 +24,8 @@ from fencepost_operator.api.spec.pods import (
 )
 from fencepost_operator.api.spec.sinks import SINK_KINDS, CreateTableSpec, PurgeIndexSpec
 from fencepost_operator.api.spec.state import StateSpec
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.hashes import bounds_hash, fingerprints
+from fencepost_operator.desired.identity.hashes import bounds_hash, fingerprints
+from fencepost_operator.desired.jobs.driver_config import driver_config
 from unit.crds.schema import at
 
 CREATE = {"partitionKey": ["a"], "clusteringKey": [{"column": "b"}], "compaction": {"class": "c"}}

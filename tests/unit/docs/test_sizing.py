@@ -10,7 +10,7 @@ from typing import Final
 from fakes.manifests import body
 from fencepost_operator.api import ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.api.quantities import MEBIBYTE, parse_bytes
-from fencepost_operator.desired.driver_config import driver_config
+from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.resources import driver_memory, executor_heap
 from present import present
 

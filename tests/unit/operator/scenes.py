@@ -27,9 +27,9 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
-from fencepost_operator.desired import run_config
-from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.desired.revision import revision_of
+from fencepost_operator.desired.identity.hashes import fingerprints
+from fencepost_operator.desired.identity.revision import revision_of
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import (
     NODE_LOST,
     DriverPod,

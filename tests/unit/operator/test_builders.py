@@ -27,13 +27,13 @@ from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipelin
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.spec.pods import ResourceRequirements
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.hashes import fingerprints, optional_references, referenced
-from fencepost_operator.desired.purge_job import purge_job
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
+from fencepost_operator.desired.identity.hashes import fingerprints, optional_references, referenced
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.purge_job import purge_job
+from fencepost_operator.desired.jobs.run_config import KEY, run_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
-from fencepost_operator.desired.run_config import KEY, run_config
-from fencepost_operator.desired.run_job import run_job
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden")

@@ -19,7 +19,7 @@ from fencepost_operator.decision.durability import DURABILITY_AT_RISK, durabilit
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.reporting.events import status_events
 from fencepost_operator.desired.connections import kafka_connection, sink_connections
-from fencepost_operator.desired.hashes import fingerprints, referenced
+from fencepost_operator.desired.identity.hashes import fingerprints, referenced
 from fencepost_operator.observation import (
     CassandraSettings,
     DurabilityFacts,

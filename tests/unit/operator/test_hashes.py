@@ -12,7 +12,7 @@ from fencepost_operator.actions import InstallCluster, StopRun
 from fencepost_operator.api import Reason, Spec
 from fencepost_operator.api.spec.job import JobSpec
 from fencepost_operator.decision.decide import decide
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints, is_same_spec
+from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints, is_same_spec
 from fencepost_operator.observation import References, ReleaseState
 from unit.operator.scenes import POLICY, RECORDED, ROW, RUN, WELL, Scene
 

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.contract import Reason, Verdict
 from fencepost_operator.api import DeadLettersStatus, OnPoisonSpec, PoisonAction, Spec
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints
+from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Watermarks
 from present import present
 from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW, RUN, WELL, Scene, started

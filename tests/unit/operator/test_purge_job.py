@@ -14,8 +14,9 @@ from fencepost.fence import FenceRow
 from fencepost_operator.api import FinishingStatus, ReconcileConfig, ResolvedTarget, Rewind, Status, read_rewind
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.rewind.purge_jobs import ranges, start_count, start_purge
-from fencepost_operator.desired import labels, names, run_config
-from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.identity.hashes import fingerprints
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import Known, Observation, References, Unknown, UnknownReason
 from unit.charts.pod_security import violations
 from unit.operator.test_builders import pipeline_and_spec

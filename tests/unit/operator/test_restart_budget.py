@@ -17,7 +17,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.actions import StartRun
 from fencepost_operator.api import FailureStatus, Spec, State
 from fencepost_operator.decision.context import bounds_token, retry_token
-from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.desired.identity.hashes import fingerprints
 from fencepost_operator.observation import Watermarks
 from present import present
 from unit.operator.scenes import (

@@ -9,7 +9,7 @@ import pytest
 from fakes.manifests import KEY, spec, spec_of
 from fencepost_operator.api import FinishingStatus, Revision, is_revision_of
 from fencepost_operator.decision.specs.revisions import needed_revisions
-from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
+from fencepost_operator.desired.identity.code import code_text, finishing_spec, output_shape, revision_in
 from unit.operator.scenes import NOW, ROW, RUN, WELL
 
 KEPT = Revision.of(KEY.name, spec(), {"ConfigMap/code": "abc"})

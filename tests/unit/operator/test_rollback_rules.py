@@ -10,8 +10,8 @@ import pytest
 
 from fakes.manifests import body
 from fencepost_operator.api import Reason, Revision, Spec, StableStatus, Violation
-from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.desired.revision import revision_of
+from fencepost_operator.desired.identity.hashes import fingerprints
+from fencepost_operator.desired.identity.revision import revision_of
 from fencepost_operator.observation import Began, NotAsked, PodIssue, References, UnknownReason
 from present import present
 from unit.operator.scenes import BURIED, DENIED, FAILED, GOOD, JOB, LONG_AGO, NOW, ROW, SILENT, Scene

@@ -35,11 +35,11 @@ from fencepost_operator.api import (
     parse,
     read_pipeline,
 )
-from fencepost_operator.desired.cluster_values import cluster_values
-from fencepost_operator.desired.code import code_text
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
+from fencepost_operator.desired.identity.code import code_text
+from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started

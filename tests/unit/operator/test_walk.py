@@ -41,7 +41,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
-from fencepost_operator.desired.hashes import fingerprints
+from fencepost_operator.desired.identity.hashes import fingerprints
 from fencepost_operator.observation import (
     DriverPod,
     Fact,

@@ -12,7 +12,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from fencepost.spark.jvm.gateway import Gateway
 from fencepost.worker.log_entry import entries
-from fencepost_operator.desired.spark_files import spark_files
+from fencepost_operator.desired.cluster.spark_files import spark_files
 
 CONFIGURATION: Final = Path(__file__).parents[3] / "job-image" / "build" / "log4j2.properties"
 PATTERN: Final = "appender.console.layout.pattern"

@@ -13,8 +13,8 @@ import yaml
 from bench.stage import pipeline as benched
 from campaign.world import World as Campaign
 from fencepost_operator.api import KIND, ReconcileConfig, Spec
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from harness.pipelines import Place, manifest
 from testbed.environment import Environment
 from unit.charts.rendering import one

@@ -33,7 +33,8 @@ from fencepost_operator.api import (
     read_status,
 )
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import Conflict, Denied, PortError
 
 _PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)

@@ -1,7 +1,7 @@
 """What a change of a field of a spec does to a pipeline that runs: each field of `api.spec` has it as an annotation.
 
-A field without one has the effect of the object that it is in. The hashes (`desired.hashes`), the spec that stands in
-for one that failed (`desired.spec_identity`) and the table of docs/reference.md follow from it.
+A field without one has the effect of the object that it is in. The hashes (`desired.identity.hashes`), the spec that
+stands in for one that failed (`desired.identity.spec_identity`) and the table of docs/reference.md follow from it.
 """
 
 from __future__ import annotations

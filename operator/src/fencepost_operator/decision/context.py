@@ -20,7 +20,7 @@ from fencepost_operator.api import (
     State,
     Status,
 )
-from fencepost_operator.desired.hashes import Fingerprints, bounds_hash
+from fencepost_operator.desired.identity.hashes import Fingerprints, bounds_hash
 from fencepost_operator.desired.names import fence_owner
 from fencepost_operator.observation import Known, Observation, References, Run
 

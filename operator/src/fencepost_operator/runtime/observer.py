@@ -25,10 +25,10 @@ from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.kafka.lag import unread_positions
 from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.decision.run.open_batch import is_open
-from fencepost_operator.desired.code import finishing_spec, revision_in
 from fencepost_operator.desired.connections import cassandra_connection, fence_place, kafka_connection, sink_connections
-from fencepost_operator.desired.hashes import checkpoint_secrets, referenced
-from fencepost_operator.desired.revision import revision_of
+from fencepost_operator.desired.identity.code import finishing_spec, revision_in
+from fencepost_operator.desired.identity.hashes import checkpoint_secrets, referenced
+from fencepost_operator.desired.identity.revision import revision_of
 from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,

@@ -9,7 +9,7 @@ from fencepost_operator.api import Pipeline, Revision, RollbackStatus, Spec, Vio
 from fencepost_operator.api.effects import standing_in
 from fencepost_operator.decision.specs.rollback import is_in_effect
 from fencepost_operator.decision.wording import detail, with_remedy
-from fencepost_operator.desired.hashes import config_maps
+from fencepost_operator.desired.identity.hashes import config_maps
 from fencepost_operator.observation import Known, References, Unknown
 from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.rewind_observer import See

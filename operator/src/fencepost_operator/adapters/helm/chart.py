@@ -16,7 +16,7 @@ from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.post_renderer import UnexpectedManifestError, objects_of
 from fencepost_operator.api import ObjectKey, Pipeline, Spec
 from fencepost_operator.api.codec import decode
-from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.errors import Rejected
 
 _DIGITS: Final = 12

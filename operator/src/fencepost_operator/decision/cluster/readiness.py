@@ -11,7 +11,7 @@ from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.run.liveness import may_have_a_driver
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.cluster_values import cluster_values
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.observation import NODE_LOST, Known, PodIssue, ReleaseState, Unknown
 
 VOLUME_ELSEWHERE: Final = ("volume node affinity conflict", "PersistentVolume's node affinity")

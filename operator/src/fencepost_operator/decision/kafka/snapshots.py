@@ -26,7 +26,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.wording import detail
-from fencepost_operator.desired.hashes import is_same_spec
+from fencepost_operator.desired.identity.hashes import is_same_spec
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.text import single_line
 

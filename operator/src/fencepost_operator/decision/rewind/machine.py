@@ -39,7 +39,7 @@ from fencepost_operator.decision.run.diagnosis import diagnose_pod_issue
 from fencepost_operator.decision.run.open_batch import left_open
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.wording import detail, listed, with_remedy
-from fencepost_operator.desired.purge_job import UNKNOWN_COMMAND
+from fencepost_operator.desired.jobs.purge_job import UNKNOWN_COMMAND
 from fencepost_operator.observation import Known, NotAsked, PodIssue, PurgeJob, RewindFacts, Unknown, Unseen
 
 HISTORY_PATIENCE: Final = timedelta(seconds=60)

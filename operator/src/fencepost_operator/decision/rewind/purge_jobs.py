@@ -11,8 +11,8 @@ from fencepost_operator.api import ResolvedTarget, Rewind, RewindSpec, RewindSte
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.rewind.target import start_of
 from fencepost_operator.decision.run.open_batch import furthest, written_until
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.purge_job import count_job_name, purge_config, purge_job, purge_job_name
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.purge_job import count_job_name, purge_config, purge_job, purge_job_name
 from fencepost_operator.observation import PurgeJob
 
 

@@ -10,7 +10,7 @@ from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, Reason, S
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.decision.run.liveness import has_ended, stop_timeout
-from fencepost_operator.desired.hashes import checkpoint_secrets
+from fencepost_operator.desired.identity.hashes import checkpoint_secrets
 from fencepost_operator.observation import Known, Run, Unknown
 
 

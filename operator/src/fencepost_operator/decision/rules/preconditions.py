@@ -12,7 +12,7 @@ from fencepost_operator.actions import AddFinalizer, CreateFence
 from fencepost_operator.api import ADOPT_ANNOTATION, JobMode, Reason, Spec, State
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, stalled, unobservable
-from fencepost_operator.desired.hashes import fingerprints, optional_references
+from fencepost_operator.desired.identity.hashes import fingerprints, optional_references
 from fencepost_operator.observation import References, Unknown, UnknownReason
 
 CHECKPOINT_REASONS: Final = {

@@ -16,9 +16,9 @@ from fencepost_operator.decision.run.diagnosis import ENVIRONMENT, Diagnosis, di
 from fencepost_operator.decision.run.open_batch import CANNOT_START, START_PATIENCE
 from fencepost_operator.decision.status import attempts_used
 from fencepost_operator.decision.wording import detail
-from fencepost_operator.desired.hashes import Fingerprints, config_maps, fingerprints, optional_references
-from fencepost_operator.desired.revision import revision_of
-from fencepost_operator.desired.spec_identity import attempt, identity
+from fencepost_operator.desired.identity.hashes import Fingerprints, config_maps, fingerprints, optional_references
+from fencepost_operator.desired.identity.revision import revision_of
+from fencepost_operator.desired.identity.spec_identity import attempt, identity
 from fencepost_operator.observation import Began, Known, NotAsked, Unknown, UnknownReason
 
 AT_ONCE: Final = frozenset({Reason.BAD_SPEC, Reason.POISON_RECORD})

@@ -20,11 +20,11 @@ from fencepost_operator.decision.run.takeover import has_failed, state_before_ru
 from fencepost_operator.decision.specs.revisions import needed_revisions
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
 from fencepost_operator.desired import names
-from fencepost_operator.desired.code import code_text
-from fencepost_operator.desired.driver_config import driver_config
-from fencepost_operator.desired.revision import controller_revision, revision_of
-from fencepost_operator.desired.run_config import run_config
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired.identity.code import code_text
+from fencepost_operator.desired.identity.revision import controller_revision, revision_of
+from fencepost_operator.desired.jobs.driver_config import driver_config
+from fencepost_operator.desired.jobs.run_config import run_config
+from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.observation import Known, Unknown
 
 FRESH: Final = timedelta(seconds=30)

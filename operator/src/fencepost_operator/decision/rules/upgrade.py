@@ -21,7 +21,7 @@ from fencepost_operator.decision.rules.health import has_started, topics_are_mis
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.specs.rollout import was_ready
 from fencepost_operator.decision.wording import listed, with_remedy
-from fencepost_operator.desired.hashes import is_same_spec
+from fencepost_operator.desired.identity.hashes import is_same_spec
 
 AHEAD: Final = "ahead of its turn"
 """Said of a restart that does not wait for a permit."""

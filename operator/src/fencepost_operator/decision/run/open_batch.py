@@ -20,8 +20,8 @@ from fencepost_operator.decision.kafka import loss_status
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
 from fencepost_operator.decision.run.diagnosis import pod_issue
 from fencepost_operator.decision.wording import detail
-from fencepost_operator.desired.code import code_text, finishing_spec, output_shape, revision_in
-from fencepost_operator.desired.hashes import fingerprints, optional_references
+from fencepost_operator.desired.identity.code import code_text, finishing_spec, output_shape, revision_in
+from fencepost_operator.desired.identity.hashes import fingerprints, optional_references
 from fencepost_operator.observation import Began, NotAsked, References, Unknown, UnknownReason
 from fencepost_operator.text import single_line
 

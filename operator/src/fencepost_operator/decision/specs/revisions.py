@@ -10,9 +10,9 @@ from fencepost_operator.api import Reason, Spec, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.wording import detail, with_remedy
-from fencepost_operator.desired.code import revision_in
-from fencepost_operator.desired.hashes import fingerprints
-from fencepost_operator.desired.revision import controller_revision, revision_of
+from fencepost_operator.desired.identity.code import revision_in
+from fencepost_operator.desired.identity.hashes import fingerprints
+from fencepost_operator.desired.identity.revision import controller_revision, revision_of
 from fencepost_operator.observation import Known
 
 

@@ -12,8 +12,8 @@ from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, Reason, Rollback,
 from fencepost_operator.decision.context import Context, SpecContext, retry_token
 from fencepost_operator.decision.outcome import Outcome, stalled
 from fencepost_operator.decision.wording import with_remedy
-from fencepost_operator.desired.hashes import config_maps, optional_references
-from fencepost_operator.desired.spec_identity import attempt
+from fencepost_operator.desired.identity.hashes import config_maps, optional_references
+from fencepost_operator.desired.identity.spec_identity import attempt
 
 REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation {RETRY_ANNOTATION} to a new value"
 

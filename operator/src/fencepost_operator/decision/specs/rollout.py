@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost_operator.api import ClusterStatus, Spec, condition_of
 from fencepost_operator.decision.context import Context, RunContext
-from fencepost_operator.desired.hashes import Fingerprints, fingerprints
+from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.observation import Known, Unknown
 
 

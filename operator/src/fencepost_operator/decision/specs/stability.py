@@ -8,7 +8,7 @@ from datetime import timedelta
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus, Spec, StableStatus, Status
 from fencepost_operator.decision.context import Context
-from fencepost_operator.desired.code import revision_in
+from fencepost_operator.desired.identity.code import revision_in
 from fencepost_operator.observation import Known
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fencepost_operator.desired.java_properties import dump
+from fencepost_operator.desired.cluster.java_properties import dump
 
 _DEFAULTS: Final = {
     "spark.network.timeout": "60s",

@@ -30,7 +30,7 @@ from fencepost_operator.api import (
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.api.spec.sinks import CreateTableSpec
 from fencepost_operator.desired import names
-from fencepost_operator.desired.code import code_text
+from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.resources import executor_heap, state_memory
 
 MIN_RECORDS: Final = 1_000

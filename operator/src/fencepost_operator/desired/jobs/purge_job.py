@@ -12,8 +12,9 @@ from fencepost.contract import DriverConfig, ExitCode, Variable
 from fencepost.contract.purge_request import PURGE_FILE, PurgeRequest
 from fencepost_operator.api import GROUP, REWIND_KIND, VERSION, Pipeline, Rewind, Spec
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired import labels, run_config
-from fencepost_operator.desired.run_job import run_job
+from fencepost_operator.desired import labels
+from fencepost_operator.desired.jobs import run_config
+from fencepost_operator.desired.jobs.run_job import run_job
 
 ATTEMPTS: Final = 6
 """Pods after the first one, with pauses of 10 s, 20 s and so on (Kubernetes' own)."""

@@ -25,8 +25,9 @@ from fencepost.contract import (
 )
 from fencepost_operator.api import Pipeline, Spec
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired import labels, names, run_config
+from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.data_service import driver_scratch
+from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.pod_security import CONTAINER_SECURITY, POD_SECURITY

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fencepost_operator.api import SourceSpec, Spec, is_revision_of
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired.hashes import code_hash, config_map_hashes
+from fencepost_operator.desired.identity.hashes import code_hash, config_map_hashes
 
 _SHAPING: Final = ("spark.sql.", "spark.executorEnv.")
 """Prefixes of Spark's properties that author's code may compute rows from."""

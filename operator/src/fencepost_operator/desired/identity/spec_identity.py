@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost_operator.api import Spec
-from fencepost_operator.desired.hashes import bounds_hash, config_map_hashes, fingerprints
+from fencepost_operator.desired.identity.hashes import bounds_hash, config_map_hashes, fingerprints
 
 
 def identity(spec: Spec, references: Mapping[str, str | None]) -> str:

@@ -9,11 +9,11 @@ from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
 from fencepost_operator.api.codec import encode
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.desired import labels
+from fencepost_operator.desired.cluster.spark_files import spark_files
 from fencepost_operator.desired.data_service import data_service_files, data_service_values, worker_scratch
-from fencepost_operator.desired.hashes import code_hash
+from fencepost_operator.desired.identity.hashes import code_hash
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.resources import executor_heap, resources
-from fencepost_operator.desired.spark_files import spark_files
 
 DAEMON_HEAP: Final = "128m"
 MASTER_HEAP: Final = "256m"

@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost_operator.api import Pipeline, Revision, Spec
 from fencepost_operator.desired import labels
-from fencepost_operator.desired.hashes import config_map_hashes
+from fencepost_operator.desired.identity.hashes import config_map_hashes
 from fencepost_operator.desired.owner import owner_reference
 
 

@@ -1,0 +1,1 @@
+"""The Spark cluster of a pipeline: the values of its chart, and the files of SPARK_CONF_DIR."""
