@@ -67,6 +67,16 @@ def test_a_missing_part_is_damage(stores: Stores) -> None:
         stores.chunks.read(file, range(3))
 
 
+def test_files_without_all_their_parts_are_named(stores: Stores) -> None:
+    whole, cut, holed, gone, empty = (uuid.uuid4() for _ in range(5))
+    stores.chunks.write(whole, {0: b"a", 1: b"b"})
+    stores.chunks.write(cut, {0: b"a"})
+    stores.chunks.write(holed, {0: b"a", 2: b"c"})
+    assert stores.chunks.incomplete({whole: 2, cut: 2, holed: 3, gone: 1, empty: 0}) == {cut, holed, gone}
+    assert stores.chunks.incomplete({}) == frozenset()
+    assert stores.others.incomplete({whole: 2}) == {whole}
+
+
 def test_a_deleted_file_stays_deleted_whenever_a_write_arrives(stores: Stores) -> None:
     gone, kept = uuid.uuid4(), uuid.uuid4()
     for file in (gone, kept):

@@ -13,6 +13,7 @@ from fakes.world import REPLICATED, World
 from fencepost.contract import Acceptance, ReportedLoss
 from fencepost.fence import BatchProgress, Fenced, FenceMissing, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
+from fencepost.state.state_check import StateCheck
 from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.observation import CassandraSettings
@@ -125,6 +126,17 @@ class FakeFences:
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
         found = await self.snapshots(connection, pipeline)
         return next((one for one in found if wanted in {str(one.id), one.name}), None)
+
+    async def check_state(
+        self, connection: CassandraConnection, pipeline: str, checkpoint: bytes, *, start: int
+    ) -> StateCheck:
+        del connection, start
+        return await self.gate.read("check_state", lambda: self._check_state(pipeline, checkpoint))
+
+    def _check_state(self, pipeline: str, checkpoint: bytes) -> StateCheck:
+        self._read_row(pipeline)
+        missing = "chunks of state/0/0/1.zip" if checkpoint in self.world.damaged else ""
+        return StateCheck(files=1, checked=1, missing=missing)
 
     async def rewind(
         self,

@@ -187,6 +187,8 @@ class World:
     purged: list[PurgeRequest] = field(default_factory=list)
     """What was deleted, in order."""
     snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
+    damaged: set[bytes] = field(default_factory=set)
+    """Checkpoints of which a file is gone."""
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     leaderless: set[str] = field(default_factory=set)
     """Partitions of `ends` for which no leader answers anybody."""

@@ -16,6 +16,7 @@ from fencepost.contract import ReportedLoss, Verdict
 from fencepost.contract.purge_request import PurgeReport
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
+from fencepost.state.state_check import StateCheck
 from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.rewind import Rewind
 
@@ -393,6 +394,8 @@ class RewindFacts:
 
     snapshot: Fact[Snapshot | None] | NotAsked = NotAsked()
     """The one that the target names."""
+    state: Fact[StateCheck] | NotAsked = NotAsked()
+    """Whether the files of its state are there, before anything is stopped."""
     positions: Fact[Mapping[str, int]] | NotAsked = NotAsked()
     """Kafka's first offsets at or after the target's timestamp; NO_RECORD if no such record exists."""
     backup: Fact[Snapshot | None] | NotAsked = NotAsked()

@@ -15,6 +15,7 @@ from typing import Protocol
 from fencepost.contract import ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
+from fencepost.state.state_check import StateCheck
 from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     CassandraConnection,
@@ -329,6 +330,12 @@ class FenceStore(Protocol):
 
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
         """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""
+        ...
+
+    async def check_state(
+        self, connection: CassandraConnection, pipeline: str, checkpoint: bytes, *, start: int
+    ) -> StateCheck:
+        """Return whether the next files of a checkpoint are there, after the first `start` ones."""
         ...
 
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:

@@ -20,8 +20,9 @@ from fencepost.contract import (
     Variable,
 )
 from fencepost.fence import EMPTY, FenceRow
-from fencepost.fence.snapshots import snapshot_id
+from fencepost.fence.snapshots import Snapshot, snapshot_id
 from fencepost.spark import session
+from fencepost.state.state_check import StateCheck
 from fencepost_operator.actions import DropSnapshots, RewindFence, StartPurge
 from fencepost_operator.api import (
     ObjectKey,
@@ -30,8 +31,11 @@ from fencepost_operator.api import (
     ReconcileConfig,
     ResolvedTarget,
     Revision,
+    RewindStep,
     SnapshotsStatus,
     Spec,
+    StepState,
+    StepStatus,
     parse,
     read_pipeline,
 )
@@ -40,7 +44,7 @@ from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_job import run_job
-from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, reports_matter
+from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, Unknown, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
 from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, seen
@@ -265,6 +269,60 @@ FULL: Final = replace(KEPT, offsets=BACK, checkpoint=b"state at 10")
 TO_SNAPSHOT: Final = asked({"snapshot": "s"})
 
 
+WHOLE: Final = StateCheck(files=5, checked=5)
+LACKING: Final = StateCheck(files=5, checked=3, missing="chunks of state/0/0/7.zip")
+
+
+def checked(state: StateCheck | Unknown, snapshot: Snapshot = FULL) -> RewindFacts:
+    return RewindFacts(snapshot=Known(snapshot), state=state if isinstance(state, Unknown) else Known(state))
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "message"),
+    [
+        (RewindFacts(snapshot=Known(FULL)), "Waiting", "Waiting for the next observation"),
+        (checked(SILENT), "Waiting", "Waiting: "),
+        (checked(StateCheck(files=5, checked=3)), "Waiting", ": 3 of 5 files are there"),
+        (checked(WHOLE), "Stop", ""),
+        (checked(LACKING), "Failed", f"nothing was changed: the state of snapshot {FULL.id} lacks chunks of state/0/0"),
+        (RewindFacts(snapshot=Known(replace(FULL, checkpoint=None))), "Stop", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dry", [False, True])
+def test_nothing_is_stopped_for_a_snapshot_whose_files_are_not_all_there(
+    dry: bool, facts: RewindFacts, phase: str, message: str
+) -> None:
+    (update,) = seen(of_state(BEFORE), (asked({"snapshot": "s"}, dryRun=dry),), facts).decide().rewinds
+    assert update.status.phase == ("Completed" if dry and phase == "Stop" else phase)
+    assert message in update.status.message
+    if phase == "Failed":
+        assert "restore table checkpoint_chunks" in update.status.message
+
+
+def test_a_check_of_the_files_continues_where_it_was() -> None:
+    facts = checked(StateCheck(files=5, checked=3))
+    (update,) = seen(of_state(BEFORE), (TO_SNAPSHOT,), facts).decide().rewinds
+    assert (update.status.checked_snapshot, update.status.checked_files) == (str(FULL.id), 3)
+
+
+@pytest.mark.parametrize(("began", "phase"), [(61, "Completed"), (60, "Check")])
+def test_a_rewind_of_the_state_alone_does_not_wait_for_a_commit(began: int, phase: str) -> None:
+    """Commits without records leave the offsets as they are, and a quiet topic has no commit at all."""
+    checking = StepStatus(
+        name=RewindStep.CHECK.value, state=StepState.RUNNING, message="", started_at=NOW - timedelta(seconds=began)
+    )
+    target = ResolvedTarget(offsets=dict(ROW.offsets), snapshot=str(KEPT.id))
+    rewind = begun(
+        TO_SNAPSHOT, RewindStep.SET_OFFSETS, backup="b", target=target, records_to_repeat=0, version=11
+    )  # fmt: skip
+    rewind = replace(rewind, status=replace(rewind.status, steps=(*rewind.status.steps, checking)))
+    taken = of_state(TAKEN_OVER)
+    claimed = taken.seen(fence=replace(present(fence_of(taken)), version=12))
+    (update,) = seen(claimed, (rewind,), RewindFacts(first_commit=Known(None))).decide().rewinds
+    assert update.status.phase == phase
+    assert ("no records are repeated" in update.status.message) == (phase == "Completed")
+
+
 @pytest.mark.parametrize("to", [{"offsets": BACK}, {"timestamp": "2026-01-31T12:00:00Z"}])
 def test_a_rewind_of_state_by_time_or_offsets_is_refused(to: dict[str, Any]) -> None:
     """No state belongs to such a place but that of a snapshot."""
@@ -291,7 +349,7 @@ def test_before_its_first_commit_a_stateful_pipeline_has_no_state_to_set_back() 
 
 
 def test_a_rewind_to_a_snapshot_sets_its_state_back_with_the_offsets() -> None:
-    (update,) = seen(of_state(BEFORE), (TO_SNAPSHOT,), RewindFacts(snapshot=Known(FULL))).decide().rewinds
+    (update,) = seen(of_state(BEFORE), (TO_SNAPSHOT,), checked(WHOLE)).decide().rewinds
     assert update.status.phase == "Stop"
     taken = of_state(TAKEN_OVER)
     (update,) = seen(
@@ -313,7 +371,7 @@ def test_a_rewind_to_a_snapshot_sets_its_state_back_with_the_offsets() -> None:
 )  # fmt: skip
 def test_the_state_moves_without_the_offsets(now: bytes, then: bytes | None, phase: str) -> None:
     """Spark commits batches without records: a watermark moves, and what is due leaves the state."""
-    row, facts = replace(ROW_READ, checkpoint=now), RewindFacts(snapshot=Known(replace(KEPT, checkpoint=then)))
+    row, facts = replace(ROW_READ, checkpoint=now), checked(WHOLE, replace(KEPT, checkpoint=then))
     (update,) = seen(of_state(BEFORE).seen(fence=row), (TO_SNAPSHOT,), facts).decide().rewinds
     assert update.status.phase == phase
 

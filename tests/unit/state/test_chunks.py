@@ -73,6 +73,9 @@ class Counting:
         self.sizes.append(len(parts))
         return self.inside.read(file, parts)
 
+    def incomplete(self, files: Mapping[UUID, int]) -> frozenset[UUID]:
+        return self.inside.incomplete(files)
+
     def delete(self, files: Collection[UUID]) -> None:
         self.inside.delete(files)
 

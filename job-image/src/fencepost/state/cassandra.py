@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +22,8 @@ from fencepost.state.file_ids import RANGE, FileRange
 
 DELETIONS: Final = 32
 """Deletions at the same time."""
+LOOKS: Final = 32
+"""Files at the same time of which the parts are listed."""
 AHEAD: Final = 24 * 3600 * 1_000_000
 """µs by which a deletion is ahead of the wall time: ids are never used again, and a write may arrive late."""
 MOST_RANGES: Final = 1_000_000
@@ -88,6 +91,22 @@ class CassandraChunks:
             at_once=WINDOW,
         )
         return [_content(answer.one(), file, part) for part, answer in zip(parts, answers, strict=True)]
+
+    def incomplete(self, files: Mapping[UUID, int]) -> frozenset[UUID]:
+        """Return the files that lack a part. A Cassandra of a tenant may send more rows than it was asked for."""
+        found = [(file, count) for file, count in files.items() if count]
+        answers = self._statements.run(
+            "listing chunks",
+            f"SELECT part FROM {self._table} WHERE pipeline = ? AND file = ? LIMIT ?",
+            [(self._pipeline, file, count) for file, count in found],
+            at_once=LOOKS,
+        )
+        with translated("listing chunks"):
+            return frozenset(
+                file
+                for (file, count), answer in zip(found, answers, strict=True)
+                if {row.part for row in islice(answer, count)} != set(range(count))
+            )
 
     def delete(self, files: Collection[UUID]) -> None:
         """Delete files for good."""

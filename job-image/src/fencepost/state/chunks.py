@@ -12,6 +12,8 @@ from fencepost.state.errors import CheckpointDamaged, CheckpointFull
 
 CHUNK: Final = 512 * 1024
 """Bytes."""
+LARGEST_FILE: Final = 4 * 1024**3
+"""Bytes."""
 WINDOW: Final = 8
 """Chunks that one file reads or writes at the same time; they are also what it holds in memory."""
 
@@ -25,6 +27,10 @@ class ChunkStore(Protocol):
 
     def read(self, file: UUID, parts: range) -> Sequence[bytes]:
         """Return these parts, in their order. Raises ChunkMissing where one is not there."""
+        ...
+
+    def incomplete(self, files: Mapping[UUID, int]) -> frozenset[UUID]:
+        """Return the files, of these with their numbers of parts, that lack a part. Reads no content."""
         ...
 
     def delete(self, files: Collection[UUID]) -> None:
@@ -54,6 +60,10 @@ class PatientChunks:
     def read(self, file: UUID, parts: range) -> Sequence[bytes]:
         """Return these parts, in their order."""
         return self.patience.ask(lambda: self.store.read(file, parts))
+
+    def incomplete(self, files: Mapping[UUID, int]) -> frozenset[UUID]:
+        """Return the files that lack a part."""
+        return self.patience.ask(lambda: self.store.incomplete(files))
 
     def delete(self, files: Collection[UUID]) -> None:
         """Delete all parts of these files."""

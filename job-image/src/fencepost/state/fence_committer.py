@@ -178,7 +178,7 @@ def reopened(
     Raises FenceError, CheckpointDamaged.
     """
     done, planned = unpack_committed(row.checkpoint), unpack_planned(row.planned_log)
-    tree = Tree() if done is None else _tree_of(done, chunks)
+    tree = Tree() if done is None else tree_of(done, chunks)
     committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids)
     files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
     directory = Directory(replace(tree, files=files))
@@ -190,11 +190,14 @@ def reopened(
 def reached_by(checkpoint: bytes, chunks: ChunkStore) -> frozenset[UUID]:
     """Return the files that a row or a snapshot with this checkpoint needs. Raises FenceError, CheckpointDamaged."""
     done = unpack_committed(checkpoint)
-    return frozenset() if done is None else _reached(done, _tree_of(done, chunks))
+    return frozenset() if done is None else _reached(done, tree_of(done, chunks))
 
 
-def _tree_of(done: Committed, chunks: ChunkStore) -> Tree:
-    return unpack(b"".join(read_file(chunks, done.tree.id, done.tree.length)))
+def tree_of(done: Committed, chunks: ChunkStore, *, most: int = LARGEST) -> Tree:
+    """Return the files of a checkpoint, whose list has at most `most` bytes. Raises FenceError, CheckpointDamaged."""
+    if done.tree.length > most:
+        raise CheckpointDamaged(f"the list of files has more than {most} bytes")
+    return unpack(b"".join(read_file(chunks, done.tree.id, done.tree.length)), most)
 
 
 def _reached(done: Committed | None, tree: Tree) -> frozenset[UUID]:

@@ -50,6 +50,14 @@ class MemoryChunks:
             raise ChunkMissing(f"file {file} lacks some of the parts {parts.start} to {parts.stop - 1}")
         return there
 
+    def incomplete(self, files: Mapping[UUID, int]) -> frozenset[UUID]:
+        """Return the files that lack a part."""
+        self.before("incomplete")
+        with self._lock:
+            parts = set(self.chunks)
+        self.after("incomplete")
+        return frozenset(file for file, count in files.items() if not parts.issuperset((file, n) for n in range(count)))
+
     def delete(self, files: Collection[UUID]) -> None:
         """Delete files for good."""
         self.before("delete")

@@ -46,9 +46,9 @@ class Tree:
         return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def unpack(packed: bytes) -> Tree:
-    """Return the tree that was packed. Raises CheckpointDamaged."""
-    content = unpacked(packed, LARGEST)
+def unpack(packed: bytes, most: int = LARGEST) -> Tree:
+    """Return the tree that was packed, of at most `most` bytes. Raises CheckpointDamaged."""
+    content = unpacked(packed, most)
     try:
         files = {
             f"{directory}/{name}" if directory else name: StoredFile(UUID(hex=id), int(length), int(modified))

@@ -154,6 +154,10 @@ class RewindStatus(Model):
     they are True, and never both."""
     steps: tuple[StepStatus, ...] = ()
     """The steps that have begun, in their order."""
+    checked_snapshot: str | None = None
+    """Id of the snapshot whose files were checked before anything was stopped; absent for a pipeline without state."""
+    checked_files: int = 0
+    """How many of its files are there as far as the check has come, in the order of their paths."""
     # Recorded before the fence is taken over.
     epoch: int | None = None
     """Epoch that is reserved for the rewind; no driver runs in it."""

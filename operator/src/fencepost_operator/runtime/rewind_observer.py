@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from fencepost.fence.snapshots import Snapshot
+from fencepost.state.state_check import StateCheck
 from fencepost_operator.api import Pipeline, ReconcileConfig, Rewind, RewindSpec, RewindStatus, RewindStep, Spec
 from fencepost_operator.decision.rewind.purge_jobs import purge_due
 from fencepost_operator.decision.rewind.queue import next_rewind
@@ -46,6 +47,7 @@ class RewindObserver:
             first_commit = group.create_task(self._first_commit(pipeline, spec, status))
         return RewindFacts(
             snapshot=snapshot.result(),
+            state=await self._state(pipeline, spec, status, snapshot.result()),
             positions=positions.result(),
             backup=backup.result(),
             job=job.result(),
@@ -64,6 +66,16 @@ class RewindObserver:
             return NotAsked()
         place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
         return await self.see(self.ports.fences.find_snapshot(*place, wanted))
+
+    async def _state(
+        self, pipeline: Pipeline, spec: Spec, status: RewindStatus, found: Fact[Snapshot | None] | NotAsked
+    ) -> Fact[StateCheck] | NotAsked:
+        """Continue the check of a snapshot's files, until the pipeline is stopped for the rewind."""
+        if status.has_begun or not isinstance(found, Known) or found.value is None or found.value.checkpoint is None:
+            return NotAsked()
+        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        start = status.checked_files if status.checked_snapshot == str(found.value.id) else 0
+        return await self.see(self.ports.fences.check_state(*place, found.value.checkpoint, start=start))
 
     async def _job(self, pipeline: Pipeline, rewind: Rewind) -> Fact[PurgeJob | None] | NotAsked:
         name = purge_due(rewind)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from fencepost.state.chunks import CHUNK, ChunkStore, read_file, write_file
+from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
 from fencepost.state.webhdfs import answers, failure_reports
 from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, UploadTicket
@@ -22,8 +22,6 @@ from fencepost.state.webhdfs.file_cache import Copy, FileCache
 from fencepost.state.webhdfs.http_server import Answer, Body, Request
 from fencepost.state.webhdfs.name_service import FAILED, STORED, asked_range
 
-LARGEST_FILE: Final = 4 * 1024**3
-"""Bytes of an upload."""
 REPORT_TIMEOUT: Final = 30.0
 """Seconds for the name service to list a file that is stored."""
 

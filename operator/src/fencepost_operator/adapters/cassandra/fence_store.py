@@ -23,6 +23,7 @@ from fencepost.fence.history import Change, first_commit, hour_of
 from fencepost.fence.snapshots import Snapshot, Trigger, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
+from fencepost.state.state_check import StateCheck, check_files
 from fencepost_operator.adapters.cassandra.durability_settings import read_settings
 from fencepost_operator.adapters.cassandra.fence_errors import SchemaMissing, translated
 from fencepost_operator.adapters.cassandra.login import login_of
@@ -145,6 +146,16 @@ class CassandraFenceStore:
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
         """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""
         return await self._with_table(connection, lambda table: _find_snapshot(_snapshots(table), pipeline, wanted))
+
+    async def check_state(
+        self, connection: CassandraConnection, pipeline: str, checkpoint: bytes, *, start: int
+    ) -> StateCheck:
+        """Return whether the next files of a checkpoint are there, after the first `start` ones."""
+
+        def check(table: CassandraFenceTable) -> StateCheck:
+            return check_files(checkpoint, CassandraChunks(table.session, table.keyspace, pipeline), start=start)
+
+        return await self._with_table(connection, check)
 
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""

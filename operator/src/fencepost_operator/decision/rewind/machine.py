@@ -100,9 +100,38 @@ def preflight(context: RewindContext) -> Progress | None:
     target = _target(context)
     if isinstance(target, Progress):
         return target
+    if target.snapshot is not None and (unchecked := _check_state(context, target.snapshot)) is not None:
+        return unchecked
     if context.spec.delete_output:
         return _count(context, target)
     return _dry(context, target) if context.spec.dry_run else None
+
+
+def _check_state(context: RewindContext, snapshot: str) -> Progress | None:
+    """Refuse a snapshot whose state is gone, while the pipeline runs; None once all of its files were seen.
+
+    Nothing deletes them afterwards: they are reached by the snapshot, and then by the row.
+    """
+    found = context.facts.snapshot
+    if isinstance(found, Known) and found.value is not None and found.value.checkpoint is None:
+        return None
+    state = context.facts.state
+    if not isinstance(state, Known):
+        return Progress(status=waiting(context.rewind, _why_unknown(state), context.now))
+    if state.value.missing:
+        return _refused(context, (_incomplete(snapshot, state.value.missing),))
+    if state.value.is_done:
+        return None
+    status = replace(context.status, checked_snapshot=snapshot, checked_files=state.value.checked)
+    message = f"Checking the state of snapshot {snapshot}: {state.value.checked} of {state.value.files} files are there"
+    return Progress(status=waiting(replace(context.rewind, status=status), message, context.now))
+
+
+def _incomplete(snapshot: str, missing: str) -> str:
+    return (
+        f"the state of snapshot {snapshot} lacks {missing}: restore table checkpoint_chunks from its backup, or name"
+        " another snapshot of `fencepost snapshots list`"
+    )
 
 
 def _count(context: RewindContext, target: ResolvedTarget) -> Progress | None:
@@ -294,14 +323,21 @@ STEPS: Final[tuple[Callable[[RewindContext], Progress | None], ...]] = (
 
 
 def _without_history(context: RewindContext) -> Progress:
-    """Wait for the first commit, and for its record; a history that has lost it ends the wait."""
+    """Wait for the first commit, and for its record; a history that has lost it ends the wait.
+
+    Where a rewind sets the state alone, the commits after it may leave the offsets where they are, and a topic without
+    new records may have none.
+    """
     target, step = context.status.target, context.status.step(RewindStep.CHECK)
     is_moved = target is not None and any(context.row.offsets.get(key) != end for key, end in target.offsets.items())
+    repeats_nothing = context.status.records_to_repeat == 0
     began = step.started_at if step is not None and step.state is StepState.RUNNING else context.now
-    if is_moved and context.now - began > HISTORY_PATIENCE:
-        message = "Rewound: the pipeline commits; the history has not kept the first commit, so its start is unchecked"
-        return Progress(status=completed(context.rewind, context.status, message, context.now))
-    return Progress(status=_reached(context, RewindStep.CHECK, "Waiting for the first commit"))
+    if not (is_moved or repeats_nothing) or context.now - began <= HISTORY_PATIENCE:
+        return Progress(status=_reached(context, RewindStep.CHECK, "Waiting for the first commit"))
+    message = "Rewound: the pipeline commits; the history has not kept the first commit, so its start is unchecked"
+    if not is_moved:
+        message = "Rewound: the state is set and a run has claimed it; no records are repeated, so no commit is awaited"
+    return Progress(status=completed(context.rewind, context.status, message, context.now))
 
 
 def _target(context: RewindContext) -> ResolvedTarget | Progress:
