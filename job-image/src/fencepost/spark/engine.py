@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fencepost.batch import Batch, Written
-from fencepost.context import WARM_TOKEN, BatchContext, takes_record_batches
+from fencepost.context import BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
 from fencepost.kafka.reader import read
 from fencepost.sinks import Sink, task_half
-from fencepost.spark import call_sites, failures, record_batches, sink_job, source
+from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job, source
 from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
 from fencepost.spark.prepared import PreparedQueries
 from fencepost.spark.sink_job import SinkJob
@@ -54,6 +54,7 @@ class SparkEngine:
     ) -> None:
         self._spark = spark
         self._config = config
+        self._warm_up = batch_context.of_warm_up(config, spark)
         self._transform = transform
         self._sinks = SinkJob(sinks)
         self._properties = properties
@@ -74,11 +75,11 @@ class SparkEngine:
         Nothing is written: the fence is not held yet.
         Raises BadSpec when the transform or its columns do not fit.
         """
-        self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=True)
+        self._run([()] * self._cores(), self._warm_up, check=True)
 
     def check(self) -> None:
         """Plan an empty batch and run nothing, for code that has passed `warm` before. Raises BadSpec as `warm`."""
-        context = self._context({}, version=0, token=WARM_TOKEN)
+        context = self._warm_up
         frame = self._frame([()], context, check=True)
         with self._translated(context, check=True):
             # So that what planning needs is loaded.
@@ -90,7 +91,7 @@ class SparkEngine:
         Raises DriverError, and never BadSpec: the same empty batch passed in `warm`, so the cause may pass too.
         """
         try:
-            self._run([()] * self._cores(), self._context({}, version=0, token=WARM_TOKEN), check=False)
+            self._run([()] * self._cores(), self._warm_up, check=False)
         except BadSpec as error:
             raise BatchFailed(error.message, reason=error.reason, remedy=error.remedy) from error
 
@@ -100,9 +101,7 @@ class SparkEngine:
         self._let_failed_tasks_end()
         if batch.records > MOST_RECORDS:
             self._compile()
-        context = self._context(
-            batch.spans(), version=row.version, token=row.write_timestamp, is_repeated=batch.is_repeated
-        )
+        context = batch_context.of_batch(self._config, self._spark, batch, row, is_repeated=batch.is_repeated)
         token = record_batches.token_of(context)
         self._sinks.begin(token)
         parts = slices(
@@ -122,7 +121,7 @@ class SparkEngine:
     def rehearse(self, batch: Batch) -> None:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
         self._let_failed_tasks_end()
-        context = self._context(batch.spans(), version=0, token=WARM_TOKEN)
+        context = batch_context.of_warm_up(self._config, self._spark, batch)
         self._run(slices(batch.ranges, self._cores()), context, check=False)
 
     def progress(self) -> int:
@@ -213,7 +212,7 @@ class SparkEngine:
             read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
             counter=self._counts.counter,
             transform=cast("RecordTransform", self._transform),
-            context=self._context({}, version=0, token=WARM_TOKEN).without_spark(),
+            context=self._warm_up.without_spark(),
             schemas=schemas,
             sinks=self._sinks.tasks(),
         )
@@ -223,7 +222,7 @@ class SparkEngine:
         from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
-        context = self._context({}, version=0, token=WARM_TOKEN).without_spark()
+        context = self._warm_up.without_spark()
         try:
             schemas = record_batches.schemas(cast("RecordTransform", self._transform), context, self._sinks.names)
         except Exception as error:
@@ -239,20 +238,6 @@ class SparkEngine:
                 ) from error
             self._sinks.check(name, columns)
         return schemas
-
-    def _context(
-        self, offsets: Mapping[str, tuple[int, int]], *, version: int, token: int, is_repeated: bool = False
-    ) -> BatchContext:
-        return BatchContext(
-            pipeline=self._config.pipeline,
-            epoch=self._config.epoch,
-            version=version,
-            token=token,
-            offsets=offsets,
-            args=self._config.args,
-            is_repeated=is_repeated,
-            spark=self._spark,
-        )
 
     def _cores(self) -> int:
         """Cores of the executors that are there now."""

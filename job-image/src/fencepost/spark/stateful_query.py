@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.batch import Batch, Written
-from fencepost.context import WARM_TOKEN, BatchContext, StreamContext
+from fencepost.context import BatchContext, StreamContext
 from fencepost.contract import DriverConfig, Reason, StateConfig
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
 from fencepost.kafka.reader import read
-from fencepost.spark import call_sites, failures, record_batches, sink_job
+from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job
 from fencepost.spark.sink_job import SinkJob
 from fencepost.spark.stream_source import StreamSource
 from fencepost.spark.work_done import WorkDone
@@ -120,13 +120,7 @@ class StatefulQuery:
     def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
         """Write the rows of a batch at the row's timestamp; the state of the batch is written with them."""
         before = time.monotonic()
-        context = self._context(
-            batch.spans(),
-            version=row.version,
-            token=row.write_timestamp,
-            is_repeated=is_repeated,
-            spark=rows.sparkSession,
-        )
+        context = batch_context.of_batch(self._config, rows.sparkSession, batch, row, is_repeated=is_repeated)
         token = record_batches.token_of(context)
         self._sinks.begin(token)
         rows.sparkSession.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
@@ -216,32 +210,12 @@ class StatefulQuery:
         """Return what writes an empty batch. Raises BadSpec."""
         cores = max(1, int(self._spark.sparkContext.defaultParallelism))
         rows = self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, self._frame.schema)
-        context = self._context({}, version=0, token=WARM_TOKEN)
+        context = batch_context.of_warm_up(self._config, self._spark)
         with sink_job.translated(context, is_warm_up=True):
             outputs = self._outputs(rows, context, is_warm_up=True)
             for name, frame in outputs.items():
                 self._sinks.check(name, frame.schema)
             return self._sinks.reports(outputs, record_batches.token_of(context)), context
-
-    def _context(
-        self,
-        offsets: Mapping[str, tuple[int, int]],
-        *,
-        version: int,
-        token: int,
-        is_repeated: bool = False,
-        spark: SparkSession | None = None,
-    ) -> BatchContext:
-        return BatchContext(
-            pipeline=self._config.pipeline,
-            epoch=self._config.epoch,
-            version=version,
-            token=token,
-            offsets=offsets,
-            args=self._config.args,
-            is_repeated=is_repeated,
-            spark=spark or self._spark,
-        )
 
     def _quiet(self) -> None:
         """Log once, as the verdict, what ends the query."""
