@@ -104,7 +104,10 @@ def test_ranges_are_kept_until_nothing_is_left_of_them(stores: Stores) -> None:
     for found in ids:
         stores.index.add(found)
     assert sorted(stores.index.ranges(), key=lambda found: -found.first.int) == ids
-    left = replace(ids[0], left=frozenset({0, 7, RANGE - 1}))
+    marked = replace(ids[0], unreached={3: 2**50, 7: 5})
+    stores.index.leave(marked)
+    assert marked in stores.index.ranges()
+    left = replace(ids[0], left=frozenset({0, 7, RANGE - 1}), unreached={7: 5})
     stores.index.leave(left)
     stores.index.leave(replace(ids[1], left=frozenset()))
     assert list(stores.index.ranges()) == [left]

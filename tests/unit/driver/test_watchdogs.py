@@ -15,6 +15,7 @@ from fencepost.driver.watchdogs import (
     FIRST_EXECUTOR_LIMIT,
     watch_executors,
     watch_fence,
+    watch_files,
     watch_life,
     watch_progress,
     watch_resources,
@@ -234,6 +235,22 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
     with pytest.raises(Over):
         watch_life(life, sign=sign, stall_timeout=20.0, sleep=sleep)
     assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
+
+
+def test_files_are_collected_soon_after_the_claim_and_then_at_intervals(clock: Alarms, ends: Ends) -> None:
+    looks: list[float] = []
+
+    def collect() -> bool:
+        looks.append(clock.seconds)
+        if len(looks) == 5:
+            raise Fenced("replaced", seen=None)
+        if len(looks) == 4:
+            raise FenceUnavailable("no answer")
+        return len(looks) >= 3
+
+    watch_files(collect, end=ends.append, sleep=clock.sleep)
+    assert looks == [10.0, 20.0, 30.0, 330.0, 630.0]
+    assert [type(error) for error in ends] == [Fenced]
 
 
 def test_resources_are_logged_until_the_jvm_is_gone(clock: Alarms, caplog: pytest.LogCaptureFixture) -> None:

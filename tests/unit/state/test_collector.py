@@ -13,7 +13,7 @@ from fencepost.state.collector import Collector
 from fencepost.state.errors import CheckpointDamaged
 from fencepost.state.progress import Committed, unpack_committed
 from present import present
-from unit.state.world import Driver, World
+from unit.state.world import GRACE, Driver, World
 
 
 def working(world: World, batches: int = 3) -> Driver:
@@ -35,7 +35,6 @@ def impatient(world: World, driver: Driver) -> Collector:
         serving=lambda: driver.serving,
         snapshots=lambda: [each.checkpoint for each in world.snapshots.values() if each.checkpoint is not None],
         grace=0.0,
-        monotonic=world.clock.monotonic,
     )
 
 
@@ -120,6 +119,45 @@ def test_a_snapshot_whose_list_of_files_is_gone_keeps_no_others() -> None:
     world.snapshots.clear()
     world.check()
     assert world.chunks.files <= world.reached() | driver.serving
+
+
+def test_runs_that_end_within_the_grace_period_leave_no_more_files_than_long_ones() -> None:
+    """What one run has seen unreached the next ones delete; each run ends a little after its only pass."""
+    world, sizes, reached = World(random.Random(1)), [], []
+    for _ in range(40):
+        driver = working(world)
+        driver.collect()
+        world.clock.sleep(GRACE * 0.6)
+        sizes.append(len(world.chunks.files))
+        reached.append(len(world.reached()))
+        world.check()
+    assert max(sizes) <= 3 * max(reached)
+    assert len(world.index.rows) <= 5
+
+
+def test_the_files_of_a_few_dropped_snapshots_go_with_those_of_more() -> None:
+    """To forget what one of many reached, the lists of all others would be read."""
+    world = World(random.Random(1))
+    driver = world.take_over()
+    for _ in driver.steps:
+        if len(world.snapshots) < driver.committed <= 20:
+            world.snapshots[driver.committed] = world.row
+        if driver.committed == 24:
+            break
+    collector = impatient(world, driver)
+    collector.collect()
+    seen: list[str] = []
+    world.fault = seen.append
+    del world.snapshots[1]
+    collector.collect()
+    assert "before read_chunks" not in seen
+    for number in (2, 3):
+        del world.snapshots[number]
+    assert collector.collect() > 0
+    assert seen.count("before read_chunks") == len(world.snapshots)
+    world.fault = no_fault
+    assert world.chunks.files <= world.reached() | driver.serving
+    world.check()
 
 
 def test_what_cannot_be_read_keeps_all_files() -> None:

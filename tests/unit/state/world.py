@@ -198,7 +198,7 @@ class Driver:
         self.collector = Collector(
             fence, row, chunks=world.chunks, index=world.index, serving=lambda: self.serving,
             snapshots=lambda: [each.checkpoint for each in world.snapshots.values() if each.checkpoint is not None],
-            grace=GRACE, monotonic=world.clock.monotonic,
+            grace=GRACE,
         )  # fmt: skip
         yield
         spark = Spark(self, self.checkpoint, world.dice)

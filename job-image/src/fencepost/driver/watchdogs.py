@@ -33,6 +33,8 @@ SIGN_INTERVAL: Final = 15.0
 
 COLLECT_INTERVAL: Final = 300.0
 """Seconds between two collections of a stateful pipeline's files."""
+FIRST_COLLECTION: Final = 10.0
+"""Seconds between two looks for the claim, after which the first one is."""
 
 RESOURCES_INTERVAL: Final = 60.0
 """Seconds between two log lines about the resources of the driver's JVM."""
@@ -174,12 +176,16 @@ def watch_log(
             return
 
 
-def watch_files(collect: Callable[[], None], *, end: End, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Delete the files of the state that nothing reaches, at intervals; after a failure, at the next one."""
+def watch_files(collect: Callable[[], bool], *, end: End, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Delete the files of the state that nothing reaches, at intervals; after a failure, at the next one.
+
+    `collect` returns whether the run has claimed its epoch.  The first pass is soon after that: runs may be short.
+    """
+    is_claimed = False
     while True:
-        sleep(COLLECT_INTERVAL)
+        sleep(COLLECT_INTERVAL if is_claimed else FIRST_COLLECTION)
         try:
-            collect()
+            is_claimed = collect()
         except Fenced as error:
             end(error)
             return

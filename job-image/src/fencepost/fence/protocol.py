@@ -49,6 +49,10 @@ class Fence:
         self._now = now
         self._clock = ServerClock(table.server_time, now=now, monotonic=monotonic)
 
+    def server_time(self) -> int:
+        """Return the database's own wall time in µs since 1970. Raises FenceUnavailable."""
+        return self._patience.ask(self._table.server_time)
+
     @property
     def clock_skew_ms(self) -> int | None:
         """By how many ms this node's clock is ahead of the database's; None while that is not known."""

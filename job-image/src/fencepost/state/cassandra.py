@@ -22,6 +22,8 @@ from fencepost.state.file_ids import RANGE, FileRange
 
 DELETIONS: Final = 32
 """Deletions at the same time."""
+PAGE: Final = 500
+"""Rows of one answer: a range of ids has up to 30 KB."""
 LOOKS: Final = 32
 """Files at the same time of which the parts are listed."""
 AHEAD: Final = 24 * 3600 * 1_000_000
@@ -41,6 +43,7 @@ def prepared(session: Session, text: str) -> Any:  # noqa: ANN401 - the library 
     statement = session.prepare(text)
     level = session.get_execution_profile(EXEC_PROFILE_DEFAULT).consistency_level
     statement.consistency_level = MAJORITY.get(level, level)
+    statement.fetch_size = PAGE
     return statement
 
 
@@ -139,15 +142,15 @@ class CassandraFileIndex:
 
     def ranges(self) -> Sequence[FileRange]:
         """Return all ranges. Raises FenceSchemaInvalid where a row is not one."""
-        select = f"SELECT first, remaining FROM {self._table} WHERE pipeline = ? LIMIT {MOST_RANGES}"
+        select = f"SELECT first, remaining, unreached FROM {self._table} WHERE pipeline = ? LIMIT {MOST_RANGES}"
         with translated("reading file ids"):
             return [_range(row) for row in self._run("reading file ids", select)]
 
     def leave(self, found: FileRange) -> None:
-        """Store what is left of a range, or delete it."""
-        if found.left:
-            insert = f"INSERT INTO {self._table} (pipeline, first, remaining) VALUES (?, ?, ?)"
-            self._run("storing file ids", insert, found.first, found.left)
+        """Store what is left of a range and what of it is unreached, or delete it."""
+        if found.numbers:
+            insert = f"INSERT INTO {self._table} (pipeline, first, remaining, unreached) VALUES (?, ?, ?, ?)"
+            self._run("storing file ids", insert, found.first, found.left, dict(found.unreached) or None)
         else:
             self._run("deleting file ids", f"DELETE FROM {self._table} WHERE pipeline = ? AND first = ?", found.first)
 
@@ -164,6 +167,8 @@ def _content(row: Any, file: UUID, part: int) -> bytes:  # noqa: ANN401 - a driv
 
 def _range(row: Any) -> FileRange:  # noqa: ANN401 - a driver's named tuple
     left = None if row.remaining is None else frozenset(row.remaining)
-    if not isinstance(row.first, UUID) or row.first.int % RANGE or not (left or frozenset()) <= frozenset(range(RANGE)):
+    unreached = {} if row.unreached is None else dict(row.unreached.items())
+    named = {*(left or ()), *unreached}
+    if not isinstance(row.first, UUID) or row.first.int % RANGE or not named <= set(range(RANGE)):
         raise FenceSchemaInvalid(f"a row of {schema.CHECKPOINT_FILES.name} is not a range of file ids")
-    return FileRange(first=row.first, left=left)
+    return FileRange(first=row.first, left=left, unreached=unreached)

@@ -9,13 +9,15 @@ uploads, and a commit whose outcome is open.  A file that stays unreached for `g
   read of the snapshots.
 
 So a collector that is frozen, and deletes hours after its driver was replaced, deletes nothing that is reached.
+
+Since when a file is unreached is in the index: where runs are shorter than the grace period, the next one continues.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import time
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -25,22 +27,24 @@ from fencepost.fence.snapshots import WRITTEN_WITHIN
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.errors import ChunkMissing
 from fencepost.state.fence_committer import reached_by
-from fencepost.state.file_ids import FileIndex, FileRange
+from fencepost.state.file_ids import FileIndex, FileRange, FileSet
 
 log = logging.getLogger(__name__)
 
 GRACE: Final = 3 * WRITTEN_WITHIN
-"""Seconds that a file is unreached before it is deleted; a snapshot takes less from its read to its write."""
+"""Seconds that a file is unreached before it is deleted: a snapshot takes a third from its read to its write, and the
+clocks of Cassandra's nodes differ by less than the rest."""
 AT_ONCE: Final = 256
 """Files of one deletion."""
+KEPT_OF_GONE: Final = 8
+"""One snapshot in so many may be gone and its files still kept: to forget them, the lists of all others are read."""
 
 
 class Collector:
     """Collects for the driver of `row`. One thread at a time.
 
     `serving` returns the files that this process and its row reach, and ids that are not given out yet, `snapshots` the
-    checkpoints of all snapshots.  `grace` is in seconds of `monotonic`; the process must see a file unreached for that
-    long.
+    checkpoints of all snapshots.  `grace` is in seconds of the database's time.  Nothing has left the directory yet.
     """
 
     def __init__(
@@ -53,7 +57,6 @@ class Collector:
         serving: Callable[[], Collection[UUID]],
         snapshots: Callable[[], Iterable[bytes]],
         grace: float = GRACE,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fence = fence
         self._epoch, self._driver = row.epoch, row.driver
@@ -61,10 +64,10 @@ class Collector:
         self._index = index
         self._serving = serving
         self._snapshots = snapshots
-        self._grace = grace
-        self._monotonic = monotonic
-        self._unreached_since: dict[UUID, float] = {}
-        self._known: dict[bytes, frozenset[UUID]] = {}
+        self._grace = round(grace * 1e6)
+        self._known: set[bytes] = set()
+        self._of_snapshots = FileSet()
+        self._inherited = frozenset(serving())
 
     def collect(self) -> int:
         """Delete what has been unreached for long enough, and return how many files that were at most.
@@ -72,26 +75,48 @@ class Collector:
         Raises Fenced once the epoch is over, FenceError, CheckpointDamaged for a snapshot that cannot be understood:
         then nothing is deleted before all is read.
         """
+        began = self._fence.server_time()
         ranges = self._index.ranges()
-        began = self._monotonic()
-        unreached = {file for found in ranges for file in found.ids} - self._reached()
-        seen = self._monotonic()
-        self._unreached_since = {file: self._unreached_since.get(file, seen) for file in unreached}
-        due = {file for file, since in self._unreached_since.items() if began - since >= self._grace}
+        serving = FileSet()
+        serving.add(self._serving())
+        serving.add(self._inherited)  # a rewind may have made it reached again: it is unreached from now on at most
+        self._read_snapshots()
+        self._check_held()
+        seen = self._fence.server_time()
+        count = 0
         for found in ranges:
-            for file in _delete(found, due, self._chunks, self._index):
-                del self._unreached_since[file]
-        return len(due)
+            unreached = serving.missing(found) & self._of_snapshots.missing(found)
+            since = {number: found.unreached.get(number, seen) for number in unreached}
+            due = [number for number in unreached if began - since[number] >= self._grace]
+            if due or since != found.unreached:
+                _leave(replace(found, unreached=since), due, self._chunks, self._index)
+            count += len(due)
+        self._inherited = frozenset()
+        return count
 
-    def _reached(self) -> set[UUID]:
-        """Return all that is reached; the fence row is read after everything else. Raises Fenced."""
-        serving = self._serving()
-        checkpoints = set(self._snapshots())
-        self._known = {each: self._known.get(each) or self._reached_by(each) for each in checkpoints}
+    def _read_snapshots(self) -> None:
+        """Know what every snapshot reaches."""
+        there = self._learn()
+        if (len(self._known) - len(there)) * KEPT_OF_GONE >= max(len(self._known), 1):
+            self._known, self._of_snapshots = set(), FileSet()
+            self._learn()
+
+    def _learn(self) -> set[bytes]:
+        """Read the lists of new snapshots, and return the digests of all that are there."""
+        there = set()
+        for checkpoint in self._snapshots():
+            digest = hashlib.sha256(checkpoint).digest()
+            there.add(digest)
+            if digest not in self._known:
+                self._of_snapshots.add(self._reached_by(checkpoint))
+                self._known.add(digest)
+        return there
+
+    def _check_held(self) -> None:
+        """Read the fence row, after everything else. Raises Fenced."""
         row = self._fence.read()
         if row is None or (row.epoch, row.driver) != (self._epoch, self._driver):
             raise Fenced(f"epoch {self._epoch} is over: its files are collected by a later one", seen=row)
-        return set(serving).union(*self._known.values())
 
     def _reached_by(self, checkpoint: bytes) -> frozenset[UUID]:
         """Return what a snapshot reaches; nothing where its list of files is gone, and so its state.
@@ -108,15 +133,14 @@ class Collector:
 def forget(chunks: ChunkStore, index: FileIndex) -> None:
     """Delete all files of a pipeline that is deleted; done again, it continues. Raises FenceError."""
     for found in index.ranges():
-        _delete(found, found.ids, chunks, index)
+        _leave(found, sorted(found.numbers), chunks, index)
 
 
-def _delete(found: FileRange, due: Container[UUID], chunks: ChunkStore, index: FileIndex) -> Sequence[UUID]:
-    """Delete the due files of a range, and return them; the index forgets them once they are gone."""
-    ids = found.ids
-    going = [file for file in ids if file in due]
-    for start in range(0, len(going), AT_ONCE):
-        chunks.delete(going[start : start + AT_ONCE])
-    if going:
-        index.leave(replace(found, left=frozenset(ids.values()) - {ids[file] for file in going}))
-    return going
+def _leave(found: FileRange, due: Sequence[int], chunks: ChunkStore, index: FileIndex) -> None:
+    """Delete the due files of a range; the index forgets them once they are gone."""
+    ids = found.ids(due)
+    for start in range(0, len(ids), AT_ONCE):
+        chunks.delete(ids[start : start + AT_ONCE])
+    gone = frozenset(due)
+    since = {number: at for number, at in found.unreached.items() if number not in gone}
+    index.leave(replace(found, left=found.numbers - gone if gone else found.left, unreached=since))

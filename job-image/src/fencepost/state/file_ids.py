@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -26,12 +26,35 @@ class FileRange:
     first: UUID
     left: frozenset[int] | None = None
     """None: all of them."""
+    unreached: Mapping[int, int] = field(default_factory=dict)
+    """Since when each of these numbers is known as unreached, in µs of the database's time."""
 
     @property
-    def ids(self) -> dict[UUID, int]:
-        """The number of each id that is not collected."""
-        numbers = range(RANGE) if self.left is None else sorted(self.left)
-        return {UUID(int=self.first.int + number): number for number in numbers}
+    def numbers(self) -> frozenset[int]:
+        """The numbers that are not collected."""
+        return frozenset(range(RANGE)) if self.left is None else self.left
+
+    def ids(self, numbers: Iterable[int]) -> list[UUID]:
+        """Return the ids with these numbers."""
+        return [UUID(int=self.first.int + number) for number in numbers]
+
+
+class FileSet:
+    """A set of ids as a bit each, by range: those that many snapshots reach."""
+
+    def __init__(self) -> None:
+        self._bits: dict[int, int] = {}
+
+    def add(self, ids: Iterable[UUID]) -> None:
+        """Add ids."""
+        for file in ids:
+            number, bit = divmod(file.int, RANGE)
+            self._bits[number] = self._bits.get(number, 0) | 1 << bit
+
+    def missing(self, found: FileRange) -> frozenset[int]:
+        """Return the numbers of a range, as far as they are not collected, whose ids are not in the set."""
+        bits = self._bits.get(found.first.int // RANGE, 0)
+        return frozenset(number for number in found.numbers if not bits >> number & 1)
 
 
 class FileIndex(Protocol):
@@ -46,7 +69,7 @@ class FileIndex(Protocol):
         ...
 
     def leave(self, found: FileRange) -> None:
-        """Store what is left of a range; without anything left it is deleted."""
+        """Store what is left of a range, and what of it is unreached; without anything left it is deleted."""
         ...
 
 

@@ -95,7 +95,7 @@ class MemoryFileIndex:
         """Store what is left of a range, or delete it."""
         self.before("leave_range")
         with self._lock:
-            if found.left:
+            if found.numbers:
                 self.rows[found.first] = found
             else:
                 self.rows.pop(found.first, None)

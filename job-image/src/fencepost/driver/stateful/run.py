@@ -155,10 +155,15 @@ class StatefulRun:
         """The batch that is being read or written; an empty one between batches."""
         return EMPTY if self._plan is None else self._plan.hand
 
-    def collect(self) -> None:
-        """Delete the files that nothing reaches any more; one thread at a time. Raises FenceError."""
-        if self._collector is not None:
-            self._collector.collect()
+    def collect(self) -> bool:
+        """Delete the files that nothing reaches any more, and return whether there is a claim to do so.
+
+        One thread at a time.  Raises FenceError.
+        """
+        if self._collector is None:
+            return False
+        self._collector.collect()
+        return True
 
     def run(self) -> None:
         """Claim, then run the query until `stop`; whatever goes wrong is raised."""

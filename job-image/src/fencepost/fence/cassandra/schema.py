@@ -243,6 +243,7 @@ CHECKPOINT_FILES: Final = Table(
     columns={"pipeline": "text", "first": "uuid", "remaining": "frozen<set<int>>"},
     key="pipeline, first",
     options=(f"gc_grace_seconds = {HINTS_KEPT}",),
+    added={"unreached": "frozen<map<int, bigint>>"},
 )
 
 CHECKPOINT_CHUNKS: Final = Table(

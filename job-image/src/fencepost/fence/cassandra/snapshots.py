@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,8 @@ from fencepost.fence.snapshots import Snapshot
 
 MOST: Final = 2_000
 """Snapshots of one pipeline that a list reads; retention keeps at most a thousand."""
+CHECKPOINTS: Final = 20
+"""Checkpoints of one page, of up to a MiB each."""
 _LARGEST: Final = 2**63 - 1
 _FACTS: Final = ("id", "reason", "epoch", "version", "name", "code")
 _CONTENT: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier", "checkpoint")
@@ -80,8 +82,8 @@ class SnapshotTable:
         rows = self._execute(select, [pipeline, id])
         return next((_snapshot(found) for found in rows if _is_sound(found)), None)
 
-    def checkpoints(self, pipeline: str) -> tuple[bytes, ...]:
-        """Return the checkpoint of every snapshot that has one, of those in flight too: what they reach is kept.
+    def checkpoints(self, pipeline: str) -> Iterator[bytes]:
+        """Yield the checkpoint of every snapshot that has one, of those in flight too: what they reach is kept.
 
         Raises FenceSchemaInvalid where the answer may not be complete.
         """
@@ -89,10 +91,12 @@ class SnapshotTable:
             select = self.session.prepare(f"SELECT checkpoint FROM {self._table} WHERE pipeline = ? LIMIT {MOST + 1}")
             profile = self.session.get_execution_profile(EXEC_PROFILE_DEFAULT)
             select.consistency_level = profile.serial_consistency_level  # settles an insert without an answer
-            rows = schema.first_page(self.session.execute(select, [pipeline]))
-        if len(rows) > MOST or not all(is_checkpoint(found.checkpoint) for found in rows):
-            raise FenceSchemaInvalid(f"{self._doing} are more than {MOST}, or have other types")
-        return tuple(found.checkpoint for found in rows if found.checkpoint is not None)
+            select.fetch_size = CHECKPOINTS
+            for number, found in enumerate(self.session.execute(select, [pipeline])):
+                if number == MOST or not is_checkpoint(found.checkpoint):
+                    raise FenceSchemaInvalid(f"{self._doing} are more than {MOST}, or have other types")
+                if found.checkpoint is not None:
+                    yield found.checkpoint
 
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
         """Delete snapshots; nothing to do for one that is gone.
