@@ -1,7 +1,8 @@
 """Who leads a topic's partitions, as each broker knows it.
 
-Brokers differ. One that the controller has fenced and that does not hear of it names itself for as long as it is cut
-off; one that hears again is behind for a moment. An admin client shows neither: it asks the broker that it asked last.
+Brokers differ. One that the controller has fenced without its knowledge names itself for as long as it is cut off;
+one that is connected again is behind for a moment. An admin client shows neither: it asks the broker that it asked
+last.
 """
 
 from __future__ import annotations

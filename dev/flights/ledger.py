@@ -1,7 +1,7 @@
 """Which event went where: for each partition the offsets, and the number of the event at each, as Kafka confirmed them.
 
 A row of the sink is found again by its coordinates, and the number says what it has to be.  Sixteen bytes an event, in
-memory and in the file, so that a million of them are no burden.
+memory and in the file, so a million of them take little.
 """
 
 import json

@@ -46,7 +46,7 @@ class Loader:
     ) -> None:
         """Produce the events from the ledger's next one to `until`, the last one left out.
 
-        `rate` is in events a second, None for as fast as it goes. `progress` hears, at every tick, how many events the
+        `rate` is in events a second, None for as fast as it goes. `progress` gets, at every tick, how many events the
         ledger holds. Setting `stop` ends the load early, with all that was sent confirmed.
         Raises LoadError when Kafka refuses an event or does not confirm the last ones.
         """

@@ -82,7 +82,7 @@ def create_topic(admin: Any, topic: NewTopic) -> None:
     """Create a topic, and wait until metadata requests return the leader of each of its partitions.
 
     Kafka answers before every broker knows the topic, and a producer that comes earlier fails or repeats requests.
-    A controller that has not heard of its brokers for `broker.session.timeout.ms` fences them and refuses new topics
+    A controller without a heartbeat of its brokers for `broker.session.timeout.ms` fences them and refuses new topics
     until they answer: a stall of the machine does that, so that refusal is asked about again.
     Raises KafkaException when Kafka refuses, and LoadError when a partition stays without a leader.
     """

@@ -47,7 +47,7 @@ class Home:
 
     @property
     def share(self) -> Path:
-        """Links to files of the store that are no programs, one folder per step."""
+        """Links to files of the store that are not programs, one folder per step."""
         return self.root / "share"
 
     @property

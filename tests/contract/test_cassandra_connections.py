@@ -179,7 +179,7 @@ def test_a_key_that_cannot_be_used_is_named_and_never_shown(authority: Authority
         "is not the key of": (certificate, other.key.read_text()),
         "passphrase": (certificate, locked.read_text()),
         "cannot be|no certificate": (certificate, "SECRET"),
-        "no certificate and key": ("SECRET", key),
+        "cannot be read as a certificate and its key": ("SECRET", key),
     }
     for words, (shown, private) in cases.items():
         material = TlsMaterial.of({"ca.crt": authority.text, "tls.crt": shown, "tls.key": private})

@@ -99,7 +99,7 @@ async def test_who_read_it_before_another_one_wrote_changes_nothing(replicas: Re
 async def test_of_two_that_create_it_or_take_it_at_once_one_does(replicas: Replicas) -> None:
     found = CLAIM
     for number in range(5):
-        claim = replace(found, renewed_at=NOW + timedelta(seconds=number))  # the same again would be no change
+        claim = replace(found, renewed_at=NOW + timedelta(seconds=number))  # the same again would change nothing
         tried = await asyncio.gather(
             attempt(replicas.first, replace(claim, holder="first_1")),
             attempt(replicas.second, replace(claim, holder="second_1")),

@@ -22,7 +22,7 @@ MINUTE = 60.0
 RARELY = replace(POLICY, resync_interval=15.0, refresh_interval=15.0)
 """Passes are further apart than usual, so that four hours take seconds."""
 SHORT = POLICY.page_not_ready_after / 2
-"""Seconds of an outage that is over before anybody has to know."""
+"""Seconds of an outage that ends before a user has to know."""
 
 
 @dataclass(slots=True)

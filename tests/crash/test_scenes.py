@@ -601,7 +601,7 @@ async def test_a_driver_that_lost_its_executors_ends_before_it_counts_as_unrespo
 
 
 async def test_a_driver_whose_workers_are_all_on_lost_nodes_is_fenced_before_its_patience_ends() -> None:
-    """Kubernetes replaces no pod of a lost node, so to wait for an executor is in vain; the message names the node."""
+    """Kubernetes replaces no pod of a lost node, so no executor comes; the message names the node."""
     stage = await Stage.streaming(restart={"stallTimeout": "200s"})
     await stage.run(10)
     driver, before = stage.world.newest_pod().driver, stage.world.now

@@ -3,7 +3,7 @@
 What is on the node differs from pipeline to pipeline, so that one loss shows all of it: everything, only the driver in
 the middle of a batch, everything with `restart.onUnprovenDeath: wait`, and in `make soak`, where the node is away for
 ten minutes, also only the master and all workers. The node is a container that is paused: nothing in it ends, nothing
-in it is heard of, and when it returns its drivers and executors continue where they stood.
+in it reports, and when it returns its drivers and executors continue where they stood.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _written_at(stream: Stream, row: FenceRow, partition: int) -> set[int]:
 def _finish_writing_without_a_driver(stream: Stream, half: FenceRow, hub: Hooks) -> None:
     """Let the executors, which are on a healthy node, write the rest of the batch of the driver that is lost.
 
-    They end by themselves when three heartbeats are not answered: what follows is written by a successor alone.
+    They end on their own when three heartbeats are not answered: what follows is written by a successor alone.
     """
     hub.statuses[GO] = 200
     eventually("the rest of it is written", lambda: _written_at(stream, half, 2), seconds=60, pause=0.2)

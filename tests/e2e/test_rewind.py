@@ -182,7 +182,7 @@ def run_as(stream: Stream, user: str, command: str) -> None:
 
 
 def accepted_rows(stream: Stream, by: str, loss: str) -> list[AcceptedLoss]:
-    """Return what table accepted_losses has of a loss that this person accepted."""
+    """Return what table accepted_losses has of a loss that this user accepted."""
     with cassandra(stream.place) as opened:
         found = opened.execute(
             f"SELECT * FROM {stream.place.fences}.accepted_losses WHERE pipeline = %s",  # noqa: S608

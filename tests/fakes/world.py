@@ -191,7 +191,7 @@ class World:
     """Checkpoints of which a file is gone."""
     ends: dict[str, int] = field(default_factory=lambda: {"orders/0": 100, "orders/1": 100})
     leaderless: set[str] = field(default_factory=set)
-    """Partitions of `ends` for which no leader answers anybody."""
+    """Partitions of `ends` for which no leader answers."""
     held: dict[str, int] = field(default_factory=dict)
     """Records after the end of a partition that an open transaction keeps from being read."""
     starts: dict[str, int] = field(default_factory=dict)
@@ -286,14 +286,14 @@ class World:
             sets.evicted = frozenset()
 
     def is_silent(self, node: str) -> bool:
-        """Return whether nothing was heard of a node for SILENCE; of a driver's node, at all."""
+        """Return whether a node has not reported for SILENCE; of a driver's node, at all."""
         if node == LOST_NODE:
             lost = (since for sets in self.sets.values() for found in sets.values() for since in found.lost.values())
             return any(self.now - since >= SILENCE for since in lost)
         return node in self.nodes and not self.nodes[node].reachable
 
     def recover_nodes(self, key: ObjectKey) -> None:
-        """Let the nodes of the cluster be heard of again."""
+        """Let the nodes of the cluster report again."""
         self._newest(key).lost.clear()
 
     # what users do

@@ -22,7 +22,7 @@ from simulation.world import SimulatedWorld
 
 MINUTE: Final = timedelta(minutes=1)
 WELL: Final = frozenset({Reason.STREAMING, Reason.CATCHING_UP})
-"""Reasons of Ready that are no reason for a minute without commits."""
+"""Reasons of Ready that do not explain a minute without commits."""
 SLACK: Final = timedelta(seconds=2 * CONFIG.resync_interval)
 PAGED_BY: Final = timedelta(seconds=CONFIG.page_not_ready_after)
 

@@ -286,7 +286,7 @@ class Play:
         )
 
     def _loop_is_over(self, status: Status) -> datetime:
-        """Return when failed runs are no loop any more, where that falls into the quiet time; else START."""
+        """Return when failed runs are no longer a loop, where that falls into the quiet time; else START."""
         if len(status.restarted_at) < LOOP:
             return START
         over = status.restarted_at[-LOOP] + WINDOW + timedelta(seconds=CONFIG.page_resolve_after)

@@ -329,7 +329,7 @@ class SimulatedWorld(World):
         return found is not None and found.reachable
 
     def is_silent(self, node: str) -> bool:
-        """Return whether nothing was heard of a node for so long that the operator takes it for silent."""
+        """Return whether a node has not reported for so long that the operator takes it for silent."""
         since = self.silent_since.get(node)
         return World.is_silent(self, node) and (since is None or self.now - since >= SILENCE)
 
@@ -347,7 +347,7 @@ class SimulatedWorld(World):
                 self._end_pod(job)
 
     def hear(self, name: str) -> None:
-        """Let a node be heard of again: its kubelet ends what was deleted meanwhile."""
+        """Let a node report again: its kubelet ends what was deleted meanwhile."""
         self.nodes[name].reachable, self.nodes[name].changed_at = True, self.now
         self.silent_since.pop(name, None)
         known = set()

@@ -87,7 +87,7 @@ def receiving(scene: Scene) -> Iterator[Hooks]:
         scene.kubectl.apply({"apiVersion": "v1", **secret})
         scene.apply({"suspend": True})  # for its Secret and ConfigMap
         yield hub
-        scene.remove_pipeline()  # while they are there to hear of it
+        scene.remove_pipeline()  # while they can still receive its end
 
 
 def _broken(scene: Scene, hub: Hooks, number: int) -> Iterator[tuple[Fault, Recovery]]:

@@ -1,7 +1,7 @@
 """Base images under their public names: pulled where a registry answers, else stand-ins made from Debian packages.
 
 The stand-ins carry the names of what they stand in for, so no Dockerfile of the project has a switch. Whether a
-registry answers is found out once an `up`, by the first pull: an engine that has heard from a registry says so within
+registry answers is found out once an `up`, by the first pull: an engine that has an answer of a registry says so within
 seconds.
 """
 

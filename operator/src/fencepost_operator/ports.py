@@ -236,7 +236,7 @@ class Runs(Protocol):
         ...
 
     async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of the nodes of which nothing was heard for some time, at each of several looks."""
+        """Return those of the nodes that have not reported for some time, at each of several looks."""
         ...
 
 

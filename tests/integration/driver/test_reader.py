@@ -123,7 +123,7 @@ def test_an_open_transaction_shows_as_the_high_watermark_beyond_the_end(
 
     open_one = transactions.begin({0: 7})
     other = Producer({"bootstrap.servers": environment.kafka_host, "enable.idempotence": True, "linger.ms": 5})
-    for _ in range(3):  # committed by themselves, and withheld with the transaction before them
+    for _ in range(3):  # committed without a transaction, and withheld with the transaction before them
         other.produce(transactions.topic, value=b"plain", partition=0)
     assert other.flush(60) == 0
     stalled = log.state()

@@ -92,7 +92,7 @@ def properties_of(environment: Environment, how: str) -> dict[str, str]:
 
 
 def wait_granted(topic: Topic, properties: Mapping[str, str]) -> None:
-    """The broker hears of an ACL from the metadata log, a moment after the controller took it."""
+    """The broker learns of an ACL from the metadata log, a moment after the controller took it."""
     admin = AdminClient({**properties, "log_level": 0})
     eventually(
         "the ACL is known",

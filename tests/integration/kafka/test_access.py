@@ -1,4 +1,4 @@
-"""A Kafka with users: rights on the topics alone suffice, and whoever lacks them hears it.
+"""A Kafka with users: rights on the topics alone suffice, and an error names those that are missing.
 
 The user may Describe and Read one topic, and nothing else: no group, no cluster.
 """

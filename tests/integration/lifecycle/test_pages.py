@@ -226,7 +226,7 @@ def test_an_operator_that_is_killed_before_it_records_a_receipt_sends_again(pagi
         degraded(paging, name)
         Topics(paging.stage.environment.kafka_host).create(paging.stage.topic, 1)
         eventually("it streams", lambda: is_ready(paging.kubectl.get("spl", name)), seconds=180)
-        eventually("PagerDuty hears of it", lambda: paging.events("resolve", name, "NotReady"), seconds=60)
+        eventually("PagerDuty receives it", lambda: paging.events("resolve", name, "NotReady"), seconds=60)
         assert keys(paging.events("resolve", name, "NotReady")) == {key}
         eventually("Alertmanager reports", lambda: paging.alerts.received("FencepostNotReady", "resolved"), seconds=60)
         over = f"Resolved: {PLACE}/{name} NotReady"

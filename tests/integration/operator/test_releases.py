@@ -127,7 +127,7 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
         return found and found["data"]
 
     before = await secret()
-    assert await damage() == (), "the API server's defaults are no change"
+    assert await damage() == (), "the API server's defaults are not a change"
     sets = await uids(api, place)
     for named, (resource, change) in PARTS.items():
         name = named.partition(" ")[2]

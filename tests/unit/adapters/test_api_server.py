@@ -215,7 +215,7 @@ async def test_requests_count_for_the_namespace_whose_pass_makes_them(monkeypatc
 
 
 async def test_who_waited_while_the_server_was_silent_does_not_ask_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a thousand loops would hear only after ten minutes that the server is gone."""
+    """Otherwise a thousand loops would notice only after ten minutes that the server is gone."""
     monkeypatch.setattr(api_server, "_CONNECTIONS", 1)
     monkeypatch.setattr(api_server, "_TIMEOUT", aiohttp.ClientTimeout(total=2))
     server = Server(is_silent=True)

@@ -208,7 +208,7 @@ async def test_no_message_contains_the_password(store: CassandraFenceStore, cass
 async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
     store: CassandraFenceStore, cassandra: Cassandra, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Injected: Cassandra takes longer for the tables than anybody waits; a second attempt beside it is the race."""
+    """Injected: Cassandra takes longer for the tables than a caller waits; a second attempt beside it is the race."""
     cassandra.schema = False
     begun, finish = threading.Event(), threading.Event()
     attempts: list[str] = []

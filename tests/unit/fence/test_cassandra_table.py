@@ -221,7 +221,7 @@ def test_a_refused_request_is_a_missing_table_only_when_the_schema_says_so(
 def test_a_table_that_one_node_does_not_know_yet_is_asked_again(
     session: Session, table: CassandraFenceTable, says: str
 ) -> None:
-    """Injected: the table was created a moment ago, and the node that is asked has not heard of it."""
+    """Injected: the table was created a moment ago, and the node that is asked does not know it yet."""
     fence = Fence(table, "p", sleep=lambda _: None)
     row = fence.create("o")
     session.before = once("SELECT", InvalidRequest(says))

@@ -459,7 +459,7 @@ def at(moment: datetime) -> str:
 def test_a_silence_defers_what_is_new_and_not_what_is_known() -> None:
     story = Story().stalls().delivered().silenced(at(NOW + timedelta(hours=1)))
     assert story.goes((*stalled(), RISK)).due() == [STALL]
-    assert story.recovers().over() == [STALL], "whoever knows of it hears that it is over"
+    assert story.recovers().over() == [STALL], "the receiver that has its start gets its end"
     story.goes((*ready(), RISK)).goes((*ready(), RISK), after=timedelta(hours=1))
     assert "DataExpiresSoon" in story.due()
 

@@ -114,7 +114,7 @@ ORPHAN = replace(JOB, orphaned=True, deleting=True, created_at=JOB.created_at)
     ("job", "named"),
     [
         (ORPHAN, True),
-        (replace(ORPHAN, pod=AWAY), False),  # the kubelet does not hear of a deletion
+        (replace(ORPHAN, pod=AWAY), False),  # the kubelet does not see a deletion
         (replace(ORPHAN, pod=replace(POD, node_ready=False)), False),
         (JOB, False),
     ],

@@ -1,4 +1,4 @@
-"""How often the same action was tried in vain, whatever is tried in between."""
+"""How often the same action had no effect, whatever is tried in between."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_missing_file(spark: SparkSession, served: Served) -> None:
 
 
 def test_refused_without_the_header(spark: SparkSession, served: Served) -> None:
-    """Not even names are shown, and no message has what would let anybody in."""
+    """Not even names are shown, and no message has what would let a stranger in."""
     Client(spark, served).write("state/a", b"secret")
     for header in ("x-none", Keys("other").header("s/ns/n/1"), Keys(SECRET).header("s/ns/n/2")):
         stranger = Client(spark, served, header)

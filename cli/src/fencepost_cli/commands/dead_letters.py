@@ -219,7 +219,7 @@ def retry(
         if not dry_run and wanted and not yes:
             where = f"topic {to_topic}" if to_topic else "their topics"
             ask(f"Send up to {len(wanted):,} records to {where} again?")
-            row = target.row(store)  # a rewind may have gone back while the person read
+            row = target.row(store)  # a rewind may have gone back while the user read
         retries = _Retries(target, store, row, target.watermarks().topic_ids, to_topic, who(by))
         try:
             if dry_run:

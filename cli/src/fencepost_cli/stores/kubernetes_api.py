@@ -243,7 +243,7 @@ async def _scope(api: ApiServer, key: ObjectKey, body: Mapping[str, Any]) -> str
 
 
 def _scope_in(text: str, key: ObjectKey) -> str | None:
-    """Return the scope of a run's configuration, which anybody in the namespace may have written."""
+    """Return the scope of a run's configuration, which any user of the namespace may have written."""
     try:
         pipeline = DriverConfig.from_json(text).pipeline
     except ContractError:

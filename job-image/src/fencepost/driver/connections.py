@@ -74,7 +74,7 @@ class Connections:
 
     def check_held(self, row: FenceRow | None) -> None:
         """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
-        # A twin of the run that streams would wait in vain for an executor: the cluster's cores are taken.
+        # A twin of the run that streams would wait for an executor that never comes: the cluster's cores are taken.
         open_to(
             row,
             self._config.pipeline,

@@ -1,4 +1,4 @@
-"""A loss that ends a run is made exact, and recorded at the fence for the person who may accept it.
+"""A loss that ends a run is made exact, and recorded at the fence for the user who may accept it.
 
 Its acceptance skips records, so nothing is recorded because a task, an author's code or a sink says so: the driver asks
 Kafka's log itself.

@@ -1,4 +1,4 @@
-"""What was tried in vain for a pipeline, and when it may be tried again."""
+"""Actions on a pipeline that had no effect, and when each may be tried again."""
 
 from __future__ import annotations
 

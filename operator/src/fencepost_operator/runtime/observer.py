@@ -318,7 +318,7 @@ class Observer:
     async def _silent_nodes(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
     ) -> Fact[frozenset[str]] | NotAsked:
-        """Look whether the nodes of a run that commits nothing are heard of."""
+        """Look whether the nodes of a run that commits nothing report."""
         names = nodes_to_watch(pipeline, runs, cluster, self.ports.clock.now())
         return await self._see(self.ports.runs.silent_nodes(names)) if names else NotAsked()
 

@@ -236,7 +236,7 @@ class Reconciler:
     def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
         """Return how long to wait: less where something changes, and spread where nothing is expected.
 
-        Commits and new records are no Kubernetes events; how fresh the status is of them is decided here.
+        Kubernetes sends no event for a commit or a new record; how fresh the status is of them is decided here.
         """
         again, changes = decision.requeue_after, decision.status != pipeline.status
         pause = again if again < self.config.resync_interval else jittered(again)

@@ -57,7 +57,7 @@ class Backoffs:
 class ChangeFilter:
     """What was last seen of each object, as far as it matters.
 
-    Of a pipeline that is all but its status: our own writes of it are no reason to look again.
+    Of a pipeline that is all but its status: our own writes of it need no second look.
     """
 
     def __init__(self, asked: Sequence[str] = _ASKED) -> None:

@@ -186,7 +186,7 @@ def without_accepted(row: FenceRow, reported: Iterable[ReportedLoss], log: Water
 def without_expired(row: FenceRow, reported: Iterable[ReportedLoss], log: Watermarks) -> Continued | None:
     """Return how a run continues after what retention deleted, as far as the row says that it was accepted.
 
-    None where retention deleted nothing that is still to be read, or later records, which no person accepted.
+    None where retention deleted nothing that is still to be read, or later records, which no user accepted.
     """
     expired = _expired(row, log, row.topic_ids)
     if not expired or any(until > row.accepted_until.get(key, 0) for key, (_, until) in expired.items()):

@@ -85,7 +85,7 @@ _TYPES: Final = {
     **dict.fromkeys(("at", "timestamp", "retried_at"), datetime),
     **dict.fromkeys(("key", "value"), bytes),
 }
-"""What a column of a letter may hold: anybody with the account may have written others by hand."""
+"""What a column of a letter may hold: any client with the account may have written others."""
 _NEVER_NULL: Final = frozenset({"topic", "partition", "topic_id", "offset", "epoch", "at"})
 _RETRIED: Final = ("retried_at", "retried_by", "retried_to")
 _PLACE: Final = "pipeline = ? AND topic = ? AND partition = ? AND topic_id = ?"

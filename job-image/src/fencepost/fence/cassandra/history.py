@@ -43,7 +43,7 @@ class History:
         try:
             self._thread.submit(self._append, before, after, datetime.now(UTC))
         except RuntimeError as error:  # the process is ending
-            _lost(error)  # the change itself is applied, and that is what the caller must hear
+            _lost(error)  # the change itself is applied, and the caller must learn that
 
     def finish(self) -> None:
         """Wait until the changes made so far are appended, or logged as lost."""

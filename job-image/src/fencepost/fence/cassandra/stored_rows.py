@@ -1,4 +1,4 @@
-"""The values of a fence row as Cassandra returns them: anybody with the account may have written others by hand."""
+"""The values of a fence row as Cassandra returns them: any client with the account may have written others."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
                 f"{KEY} is not the key of the certificate in {CERTIFICATE}", f"store a pair in {CERTIFICATE} and {KEY}"
             ) from None
         raise _invalid(
-            f"{CERTIFICATE} and {KEY} are no certificate and key that can be read ({_reason(error)})",
+            f"{CERTIFICATE} and {KEY} cannot be read as a certificate and its key ({_reason(error)})",
             f"store PEM in {CERTIFICATE} and {KEY}, the key without a passphrase",
         ) from None
     finally:

@@ -36,7 +36,7 @@ class UploadTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTicket:
-    """Allows one file to be read, and says which name service hears of a failure: 'host:port'."""
+    """Allows one file to be read, and says which name service receives the report of a failure: 'host:port'."""
 
     file: str
     length: int

@@ -23,7 +23,7 @@ from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreach
 
 TRY_AGAIN: Final = "wait: the operator tries again"
 ANSWER_WITHIN: Final = 8.0
-"""Seconds. Less than an observation waits, so that it hears the reason."""
+"""Seconds. Less than an observation waits, so that it has the reason."""
 _LARGEST_ANSWER: Final = 64 * 1024
 """Bytes of one answer.
 

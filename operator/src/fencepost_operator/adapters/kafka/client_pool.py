@@ -1,6 +1,6 @@
 """The operator's Kafka clients, within limits of clients and brokers.
 
-librdkafka starts a thread for each broker that an answer names, before anybody can look at it.  So the size of an
+librdkafka starts a thread for each broker that an answer names, before the operator sees it.  So the size of an
 answer bounds what one answer can cost, and a client whose cluster has too many brokers is closed at once and not opened
 again before a pause that doubles with each refusal.
 """

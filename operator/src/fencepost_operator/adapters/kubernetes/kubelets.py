@@ -38,7 +38,7 @@ class _Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubelets:
-    """Remembers when kubelets were last heard of."""
+    """Remembers when each kubelet last reported."""
 
     api: ApiServer
     monotonic: Callable[[], float] = time.monotonic

@@ -20,13 +20,13 @@ from fencepost_operator.observation import NODE_LOST, MemoryKill, PodIssue
 from fencepost_operator.text import single_line
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Waiting reasons that are not an issue by themselves."""
+"""Waiting reasons that alone are not an issue."""
 _SLOW: Final = timedelta(seconds=20)
 """A container that is being created for longer than this may have a volume or a sandbox that cannot be made."""
 _SILENT: Final = timedelta(seconds=15)
 """A node is lost when it is silent for this long after Kubernetes noticed, which takes another 40 s and more.
 
-A kubelet is heard of again within seconds of the API server's or its machine's return.
+A kubelet reports again within seconds of the API server's or its machine's return.
 """
 _OVERDUE: Final = timedelta(seconds=60)
 """A pod whose grace period ended this long ago is on a lost node; a busy kubelet takes long to remove one."""

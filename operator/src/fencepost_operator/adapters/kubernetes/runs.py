@@ -132,7 +132,7 @@ class KubernetesRuns:
         )
 
     async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of the nodes whose kubelet has not been heard of for some time, at each of several looks."""
+        """Return those of the nodes whose kubelet has not reported for some time, at each of several looks."""
         return await self.kubelets.silent(names)
 
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:

@@ -14,7 +14,7 @@ from fencepost_operator.decision.context import RunContext
 from fencepost_operator.observation import NODE_LOST, Fact, Known, PodIssue, Run, SparkCluster
 
 LOOK_AFTER: Final = timedelta(seconds=5)
-"""Without a commit although records wait: from then on it is worth a request to know whether the nodes are heard of."""
+"""Without a commit although records wait: from then on it is worth a request to know whether the nodes report."""
 
 
 def nodes_to_watch(

@@ -169,7 +169,7 @@ def _pending(context: Context, trigger: Trigger, name: str = "") -> SnapshotStat
 
 
 def _listed(snapshot: Snapshot) -> SnapshotStatus:
-    """Return a snapshot for the status, with every text bounded: anybody with the account may have written it."""
+    """Return a snapshot for the status, with every text bounded: any client with the account may have written it."""
     return SnapshotStatus(
         id=str(snapshot.id),
         trigger=single_line(snapshot.trigger, limit=_SHORT),

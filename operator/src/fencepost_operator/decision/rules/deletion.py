@@ -220,7 +220,7 @@ def _missing_credentials(context: Context) -> str:
 
 
 def _keeps_what_was_to_go(context: Context) -> bool:
-    """Return whether the checkpoint stays although deletionPolicy is Delete, without anybody having said so."""
+    """Return whether the checkpoint stays although deletionPolicy is Delete, and no user asked for that."""
     asked = asks_to_abandon(context.pipeline.annotations.get(ABANDON_ANNOTATION))
     release = context.pipeline.deletion_policy is DeletionPolicy.DELETE and context.status.epoch is not None
     return release and not asked and _credentials_are_deleted(context)
