@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fakes.secrets import NoSecrets, Secrets
 from fencepost_operator.adapters.kafka import offsets as module
 from fencepost_operator.adapters.kafka.client import Client, translated
 from fencepost_operator.adapters.kafka.client_pool import ClientLimits
@@ -58,6 +57,10 @@ def test_the_refusal_is_reported_rather_than_the_timeout(
 
 
 async def test_a_kafka_of_the_driver_alone_refuses_only_a_timestamp() -> None:
+    class Secrets:
+        async def secret(self, _key: object, _name: str) -> dict[str, str]:
+            return {}
+
     offsets = KafkaOffsets(Secrets())
     place = replace(PLACE, properties={"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"})
     with pytest.raises(Rejected, match="OAuth, Kerberos or files") as caught:
@@ -68,7 +71,11 @@ async def test_a_kafka_of_the_driver_alone_refuses_only_a_timestamp() -> None:
 
 
 async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
-    offsets = KafkaOffsets(Secrets({"sasl.pasword": "secret!"}))
+    class Secrets:
+        async def secret(self, _key: object, _name: str) -> dict[str, str]:
+            return {"sasl.pasword": "secret!"}
+
+    offsets = KafkaOffsets(Secrets())
     place = KafkaConnection(
         namespace="n",
         bootstrap_servers="kafka:9092",
@@ -80,6 +87,11 @@ async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
     assert "secret!" not in str(caught.value)
     assert "propertiesFrom" in caught.value.remedy
     await offsets.close()
+
+
+class NoSecrets:
+    async def secret(self, _key: object, _name: str) -> dict[str, str]:
+        raise AssertionError
 
 
 def nowhere(namespace: str, number: int) -> KafkaConnection:

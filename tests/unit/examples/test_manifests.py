@@ -1,6 +1,7 @@
 """What `kubectl apply -k` sends agrees with the CRD, with the transform's file and with the tables."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import yaml
 from flights.sink import statements
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/kustomization.yaml"))
+EXAMPLES = sorted(
+    file.parent for pattern in ("*", "shop/*") for file in (ROOT / "examples").glob(f"{pattern}/pipeline.yaml")
+)
 SCHEMA = yaml.safe_load((ROOT / "crds" / "streamingpipelines.streaming.fencepost.dev.yaml").read_text())["spec"][
     "versions"
 ][0]["schema"]["openAPIV3Schema"]
@@ -21,6 +24,16 @@ example = pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.
 def load(path: Path) -> Any:
     """A file's one document."""
     return yaml.safe_load(path.read_text())
+
+
+def resources(folder: Path) -> Iterator[Path]:
+    """The files of a kustomization, and of those that it includes."""
+    for name in load(folder / "kustomization.yaml")["resources"]:
+        path = (folder / name).resolve()
+        if path.is_dir():
+            yield from resources(path)
+        else:
+            yield path
 
 
 def unknown(value: Any, schema: Any, where: str) -> list[str]:
@@ -50,9 +63,10 @@ def test_every_file_is_in_the_kustomization(folder: Path) -> None:
     kustomization = load(folder / "kustomization.yaml")
     code = [file for generated in kustomization["configMapGenerator"] for file in generated["files"]]
 
-    listed = {*kustomization["resources"], *code, "kustomization.yaml", "schema.cql"}
+    listed = {*resources(folder), *(folder / file for file in [*code, "kustomization.yaml", "schema.cql"])}
 
-    assert {file.name for file in folder.iterdir() if file.is_file()} == listed
+    assert {file for file in folder.iterdir() if file.is_file()} == {file for file in listed if file.parent == folder}
+    assert all(file.is_file() for file in listed)
 
 
 @example
@@ -82,7 +96,7 @@ def test_the_pipelines_name_is_its_folders(folder: Path) -> None:
 
 @example
 def test_the_secret_is_the_one_that_is_named(folder: Path) -> None:
-    secret = load(folder / "secret.yaml")
+    (secret,) = (load(file) for file in resources(folder) if file.name == "secret.yaml")
     checkpoint = load(folder / "pipeline.yaml")["spec"]["checkpoint"]["cassandra"]
 
     assert checkpoint["credentialsFrom"]["secretName"] == secret["metadata"]["name"]
