@@ -22,7 +22,7 @@ from fencepost.fence.patience import Patience
 from fencepost.spark.stream_source import Plans, offsets_text
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
-from fencepost.state.errors import CheckpointFull
+from fencepost.state.errors import CheckpointFull, LogTooLong
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
 from fencepost.state.progress import Committed
 from fencepost.state.tree import StoredFile
@@ -120,6 +120,17 @@ def test_a_state_beyond_its_bounds_is_a_mistake_of_the_spec() -> None:
     with pytest.raises(BadSpec, match="200000 files") as full:
         Pipeline(query).running.run()
     assert full.value.reason is Reason.STATE_TOO_LARGE
+
+
+def test_logs_of_too_many_partitions_name_the_field() -> None:
+    def query(failed: Callable[[Exception], object]) -> None:
+        failed(LogTooLong("log file offsets/7 of the checkpoint has more than 8388608 bytes"))
+        raise BatchFailed("Job aborted")
+
+    with pytest.raises(BadSpec, match="offsets/7") as full:
+        Pipeline(query).running.run()
+    assert full.value.reason is Reason.STATE_TOO_LARGE
+    assert "spec.source.kafka.topics" in full.value.remedy
 
 
 def test_a_collection_that_fails_explains_no_batch() -> None:

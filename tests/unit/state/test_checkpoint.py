@@ -13,7 +13,14 @@ from fencepost.fence.patience import Patience
 from fencepost.state import checkpoint as module
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.directory import Directory, LogFile
-from fencepost.state.errors import CheckpointFull, EpochOver, PathInvalid, PathMissing, PathTaken, UploadUnknown
+from fencepost.state.errors import (
+    EpochOver,
+    LogTooLong,
+    PathInvalid,
+    PathMissing,
+    PathTaken,
+    UploadUnknown,
+)
 from fencepost.state.file_ids import FileIds
 from fencepost.state.memory import MemoryFileIndex
 from fencepost.state.tree import StoredFile, Tree
@@ -191,7 +198,7 @@ def test_log_files_and_files_in_chunks_do_not_mix(scene: Scene) -> None:
         scene.checkpoint.rename("state/a", "offsets/1")
     with pytest.raises(PathInvalid):
         scene.checkpoint.rename("metadata", "state/metadata")
-    with pytest.raises(CheckpointFull):
+    with pytest.raises(LogTooLong, match=r"offsets/\.1\.tmp"):
         scene.checkpoint.keep("offsets/.1.tmp", bytes(LARGEST_LOG + 1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from uuid import UUID
@@ -11,9 +12,10 @@ import pytest
 from fencepost.fence import Fenced
 from fencepost.fence.patience import Patience
 from fencepost.fence.row import LARGEST_CHECKPOINT
-from fencepost.state.checkpoint import Checkpoint
+from fencepost.spark.stream_source import offsets_text
+from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.directory import LogFile
-from fencepost.state.errors import CheckpointDamaged, CheckpointFull, EpochOver, PathInvalid
+from fencepost.state.errors import CheckpointDamaged, EpochOver, LogTooLong, PathInvalid
 from fencepost.state.fence_committer import FenceCommitter, reopened
 from fencepost.state.file_ids import FileIds
 from fencepost.state.progress import Committed, Planned, committed, unpack_committed, unpack_planned
@@ -182,5 +184,23 @@ def test_what_is_packed_is_unpacked() -> None:
 
 def test_logs_that_a_row_cannot_keep_are_refused() -> None:
     noise = random.Random(1).randbytes(LARGEST_CHECKPOINT).hex()
-    with pytest.raises(CheckpointFull):
+    with pytest.raises(LogTooLong):
         Planned(batch=0, metadata=QUERY, offset_log=noise * 2).pack()
+
+
+@pytest.mark.parametrize("topic", ["orders", "t" * 249])
+def test_logs_of_ten_thousand_partitions_are_kept(topic: str) -> None:
+    """Of Kafka, with two hundred of the state in four stores."""
+    dice = random.Random(1)
+    first, second = (
+        "v1\n{}\n" + offsets_text({f"{topic}/{number}": dice.randrange(10**10) for number in range(10_000)})
+        for _ in range(2)
+    )
+    commit_log = json.dumps([str(UUID(int=dice.getrandbits(128))) for _ in range(200 * 4)])
+    planned = Planned(batch=1, metadata=QUERY, offset_log=second)
+    assert LARGEST_LOG > 2 * len(second) > 0
+    assert unpack_planned(planned.pack()) == planned
+    tree = StoredFile(UUID(int=1), 1)
+    before = Committed(batch=0, metadata=QUERY, offset_logs={0: first}, commit_log=commit_log, tree=tree)
+    after = committed(before, planned, commit_log=commit_log, tree=tree)
+    assert len(after.pack()) < LARGEST_CHECKPOINT // 4

@@ -16,10 +16,10 @@ from fakes.checkpoint_services import SECRET, Served, serving
 from fencepost.fence.errors import FenceUnavailable
 from fencepost.state import directory
 from fencepost.state.chunks import CHUNK, WINDOW
-from fencepost.state.errors import CheckpointDamaged, CheckpointFull, PathMissing
+from fencepost.state.errors import CheckpointDamaged, CheckpointFull, LogTooLong, PathMissing
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.tree import StoredFile
-from fencepost.state.webhdfs import data_service
+from fencepost.state.webhdfs import data_service, name_service
 from fencepost.state.webhdfs.authentication import FailedTicket, Keys, StoredTicket
 from fencepost.state.webhdfs.data_services import DataServices
 
@@ -151,6 +151,14 @@ def test_bounds_that_are_exceeded_are_reported(served: Served, monkeypatch: pyte
     assert [type(error) for error in served.failed] == [CheckpointFull] * 3
 
 
+def test_a_log_that_is_too_long_is_reported(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name says which partitions it names; without the report the run would end as a batch that failed."""
+    monkeypatch.setattr(name_service, "LARGEST_LOG", 10)
+    location = named(served, "PUT", "op=CREATE", "offsets/.7.tmp").location
+    assert ask(location, "PUT", b"x" * 11, header=served.names.header).status == 507
+    assert [(type(error), "offsets/.7.tmp" in str(error)) for error in served.failed] == [(LogTooLong, True)]
+
+
 def test_a_failure_that_no_data_service_reports_is_not_believed(served: Served) -> None:
     forged = Keys("another").ticket(FailedTicket(error="FenceUnavailable", message="m"))
     for ticket in (forged, "", Keys(SECRET).ticket(StoredTicket(file="f", length=1))):
@@ -171,11 +179,6 @@ def test_path_that_no_checkpoint_has(served: Served, path: str) -> None:
         assert named(served, method, query, path).status == 403
     named(served, "PUT", "op=CREATE", "state/a")
     assert named(served, "PUT", "op=RENAME&destination=/e2/a").status == 403
-
-
-def test_log_file_that_is_too_large(served: Served) -> None:
-    location = named(served, "PUT", "op=CREATE", "offsets/.0.tmp").location
-    assert ask(location, "PUT", b"x" * (1024 * 1024 + 1), header=served.names.header).status == 400
 
 
 def test_data_service_of_the_clients_node() -> None:

@@ -18,12 +18,12 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from fencepost.state.directory import Directory, Entry, LogFile
-from fencepost.state.errors import CheckpointFull, EpochOver, PathInvalid, UploadUnknown
+from fencepost.state.errors import EpochOver, LogTooLong, PathInvalid, UploadUnknown
 from fencepost.state.file_ids import FileIds
 from fencepost.state.tree import StoredFile, Tree
 
-LARGEST_LOG: Final = 1024 * 1024
-"""Bytes of a log file."""
+LARGEST_LOG: Final = 8 * 1024 * 1024
+"""Bytes of a log file: offsets of 10,000 partitions take 0.3 MB, and 2.7 MB where the topic has the longest name."""
 MOST_UPLOADS: Final = 4096
 """Uploads in progress; the oldest one is forgotten, as the process that began it may be gone."""
 METADATA: Final = "metadata"
@@ -119,11 +119,11 @@ class Checkpoint:
             self._uploads.pop(file, None)
 
     def keep(self, path: str, content: bytes, *, overwrite: bool = False) -> None:
-        """Place a log file. Raises PathTaken, CheckpointFull, FenceError as `rename` does."""
+        """Place a log file. Raises PathTaken, LogTooLong, CheckpointFull, FenceError as `rename` does."""
         if not self.is_log(path):
             raise PathInvalid(f"{path!r} is not a log file")
         if len(content) > LARGEST_LOG:
-            raise CheckpointFull(f"a log file of the checkpoint has more than {LARGEST_LOG} bytes")
+            raise LogTooLong(f"log file {path} of the checkpoint has more than {LARGEST_LOG} bytes")
         with self._committing:
             with self._lock:
                 self._check_open()

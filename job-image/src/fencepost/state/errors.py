@@ -5,7 +5,8 @@ CheckpointError
 ├── PathMissing      no file or directory is at the path
 ├── PathTaken        a file or directory is at the path
 ├── UploadUnknown    the file is not being uploaded: it was completed, abandoned, or never created
-├── CheckpointFull   a bound is exceeded: files of a checkpoint, or bytes of a log file
+├── CheckpointFull   a bound is exceeded: files of a checkpoint, or bytes of a file
+│   └── LogTooLong       or bytes of a log file, which names all partitions
 ├── CheckpointDamaged  a chunk that is reached is of the wrong length, or a value is unreadable
 │   └── ChunkMissing     or it is not there
 ├── NameServiceUnavailable  the driver did not answer a data service: it is busy, or has ended
@@ -36,7 +37,11 @@ class UploadUnknown(CheckpointError):
 
 
 class CheckpointFull(CheckpointError):
-    """A bound is exceeded: files of a checkpoint, or bytes of a log file."""
+    """A bound is exceeded: files of a checkpoint, or bytes of a file."""
+
+
+class LogTooLong(CheckpointFull):
+    """A log file has more bytes than are kept: it names all partitions of the topics, or of the state."""
 
 
 class CheckpointDamaged(CheckpointError):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from fencepost.fence.row import EMPTY, LARGEST_CHECKPOINT
-from fencepost.state.errors import CheckpointDamaged, CheckpointFull
+from fencepost.state.errors import CheckpointDamaged, LogTooLong
 from fencepost.state.tree import StoredFile, unpacked
 
 _LARGEST: Final = 64 * LARGEST_CHECKPOINT
@@ -30,7 +30,7 @@ class Planned:
     offset_log: str
 
     def pack(self) -> bytes:
-        """Return it as bytes. Raises CheckpointFull where a fence row cannot keep that many."""
+        """Return it as bytes. Raises LogTooLong where a fence row cannot keep that many."""
         return _packed({"batch": self.batch, "metadata": self.metadata, "offsets": self.offset_log})
 
 
@@ -45,7 +45,7 @@ class Committed:
     tree: StoredFile
 
     def pack(self) -> bytes:
-        """Return it as bytes. Raises CheckpointFull where a fence row cannot keep that many."""
+        """Return it as bytes. Raises LogTooLong where a fence row cannot keep that many."""
         return _packed(
             {
                 "batch": self.batch,
@@ -109,7 +109,10 @@ def _packed(content: Mapping[str, object]) -> bytes:
     text = json.dumps(content, separators=(",", ":")).encode()
     packed = zlib.compress(text)
     if len(packed) > LARGEST_CHECKPOINT or len(text) > _LARGEST:
-        raise CheckpointFull(f"the logs of a batch take {len(packed)} bytes; a fence row keeps {LARGEST_CHECKPOINT}")
+        raise LogTooLong(
+            f"the logs of a batch take {len(packed)} bytes, compressed from {len(text)}; a fence row keeps"
+            f" {LARGEST_CHECKPOINT}"
+        )
     return packed
 
 

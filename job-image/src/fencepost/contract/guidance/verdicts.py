@@ -74,7 +74,7 @@ VERDICT: Final = {
         severity=Severity.CRITICAL,
         situation="The checkpoint of a stateful pipeline has more files, or longer logs, than Fencepost keeps (51)",
         does=f"{STALLS}; offsets and state stay as they are",
-        remedy="keep less state: shorter windows, watermarks and timeouts",
+        remedy="keep less state: shorter windows, watermarks and timeouts; for a log, read fewer partitions",
         steps=(LOG, STATE_FIELDS),
         more=STATE,
     ),

@@ -34,7 +34,7 @@ from fencepost.spark.stream_source import Plans, end_of, with_end
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore, PatientChunks
 from fencepost.state.collector import Collector
-from fencepost.state.errors import CheckpointDamaged, CheckpointError, CheckpointFull
+from fencepost.state.errors import CheckpointDamaged, CheckpointError, CheckpointFull, LogTooLong
 from fencepost.state.fence_committer import FenceCommitter, PlannedBatch, WrittenBatch, reopened
 from fencepost.state.file_ids import FileIds, FileIndex
 from fencepost.state.progress import unpack_planned
@@ -339,6 +339,13 @@ class StatefulRun:
 
 def _of_checkpoint(error: BaseException) -> BaseException:
     """Return the error of a run for one of the checkpoint's."""
+    if isinstance(error, LogTooLong):
+        return BadSpec(
+            str(error),
+            reason=Reason.STATE_TOO_LARGE,
+            remedy="Read fewer partitions of Kafka: name fewer topics in spec.source.kafka.topics, or topics with fewer"
+            " partitions. For a log in commits/, create a pipeline with fewer spec.state.partitions.",
+        )
     if isinstance(error, CheckpointFull):
         return BadSpec(
             str(error),

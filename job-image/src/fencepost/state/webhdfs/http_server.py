@@ -49,6 +49,10 @@ class BadRequest(Exception):
     """The request is not HTTP as WebHDFS clients speak it, or exceeds a bound."""
 
 
+class BodyTooLong(BadRequest):
+    """The body has more bytes than are read."""
+
+
 class Body:
     """The body of a request, which is read once.  A body that ends early raises BadRequest."""
 
@@ -82,12 +86,12 @@ class Body:
         return piece
 
     def whole(self, *, most: int) -> bytes:
-        """Return all of it; raises BadRequest beyond `most` bytes."""
+        """Return all of it; raises BodyTooLong beyond `most` bytes."""
         found = bytearray()
         while piece := self.read(most + 1):
             found += piece
             if len(found) > most:
-                raise BadRequest(f"the body has more than {most} bytes")
+                raise BodyTooLong(f"the body has more than {most} bytes")
         return bytes(found)
 
     def discard(self) -> bool:

@@ -20,11 +20,11 @@ from urllib.parse import quote
 from uuid import UUID
 
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
-from fencepost.state.errors import PathInvalid, PathMissing, PathTaken
+from fencepost.state.errors import LogTooLong, PathInvalid, PathMissing, PathTaken
 from fencepost.state.tree import StoredFile
 from fencepost.state.webhdfs import answers, failure_reports
 from fencepost.state.webhdfs.authentication import FailedTicket, Keys, ReadTicket, StoredTicket, UploadTicket
-from fencepost.state.webhdfs.http_server import Answer, Request
+from fencepost.state.webhdfs.http_server import Answer, BodyTooLong, Request
 
 PREFIX: Final = "/webhdfs/v1"
 STORED: Final = "STORED"
@@ -134,7 +134,11 @@ class NameService:
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")
         if HERE not in request.parameters:
             return self._redirect_here(path, f"op=CREATE&overwrite={str(overwrite).lower()}")
-        self._checkpoint.keep(path, request.body.whole(most=LARGEST_LOG), overwrite=overwrite)
+        try:
+            content = request.body.whole(most=LARGEST_LOG)
+        except BodyTooLong as error:
+            raise LogTooLong(f"log file {path} of the checkpoint: {error}") from error
+        self._checkpoint.keep(path, content, overwrite=overwrite)
         return Answer.of(HTTPStatus.CREATED)
 
     def _open(self, path: str, request: Request) -> Answer:
