@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
 
 from contract.purging import run
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Verdict
+from fakes.driver_configs import USUAL
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, Verdict
 from fencepost.contract.purge_request import PurgeReport
 from present import present
 from testbed.environment import Environment, load
@@ -60,22 +62,12 @@ def left(session: Session, table: str, topic: str, partition: int = 0) -> list[i
 
 def config_of(environment: Environment, table: str) -> DriverConfig:
     """Return the configuration of a pipeline with one table."""
-    return DriverConfig(
+    return replace(
+        USUAL,
         pipeline="default/shop/orders",
         epoch=2,
-        entrypoint="orders:transform",
-        args=(),
-        code="c",
-        source=KafkaSource(bootstrap_servers="nowhere:9092", topics=("t",)),
         sinks=(CassandraSink(name="out", keyspace=KEYSPACE, table=table),),
         cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
-        fence_keyspace="fencepost",
-        consistency="LOCAL_QUORUM",
-        batch_interval=1.0,
-        spark_master="local",
-        spark_conf={},
-        executors=1,
-        termination_grace=30.0,
     )
 
 

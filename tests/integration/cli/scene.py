@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
+from fakes.driver_configs import USUAL
 from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
@@ -127,22 +128,14 @@ def fill(session: Session, topic: str) -> None:
 
 def config_of(key: ObjectKey, topic: str) -> DriverConfig:
     """Return the configuration of the run that committed these batches."""
-    return DriverConfig(
+    return replace(
+        USUAL,
         pipeline=f"{SCOPE}/{key}",
         epoch=1,
-        entrypoint="job:transform",
-        args=(),
-        code="image",
         source=KafkaSource(bootstrap_servers=f"{ABSENT}:9092", topics=(topic,)),
         sinks=(CassandraSink(name="orders", keyspace=KEYSPACE, table="orders"),),
         cassandra=CassandraEndpoint(contact_points=(ABSENT,)),
         fence_keyspace=KEYSPACE,
-        consistency="ONE",
-        batch_interval=1,
-        spark_master="local",
-        spark_conf={},
-        executors=1,
-        termination_grace=1,
     )
 
 

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import fencepost
+from fakes.driver_configs import USUAL
 from fencepost.contract import (
     Acceptance,
     CassandraEndpoint,
@@ -295,7 +296,8 @@ def make(
     kafka = Kafka(servers or environment.kafka_host, replicas)
     kafka.create(name, 4, **(topic or {}))
     session.execute(TABLE.format(keyspace="driver_tests", table=name))
-    config = DriverConfig(
+    config = replace(
+        USUAL,
         pipeline=f"test/test/{name}",
         epoch=0,
         entrypoint="parse:transform",
@@ -307,12 +309,8 @@ def make(
         sinks=(CassandraSink(name="rows", keyspace="driver_tests", table=name),),
         cassandra=CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port),
         fence_keyspace="driver_tests",
-        consistency="LOCAL_QUORUM",
         batch_interval=0.2,
-        spark_master="local[2]",
         spark_conf=SHORT_LIVED,
-        executors=1,
-        termination_grace=30.0,
     )
     credentials = (environment.cassandra_username, environment.cassandra_password)
     return Pipeline(kafka, session, config, credentials, folder, str(environment.docker), environment.job_image)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 
+from fakes.driver_configs import USUAL
 from fakes.spark_types import frame
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
+from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig
 from fencepost.errors import BadSpec, PoisonRecord
 from fencepost.sinks import BatchToken
 from fencepost.sinks.cassandra import cassandra_sink
@@ -68,12 +70,7 @@ class Table:
 def table(environment: Environment, session: Session) -> Iterator[Table]:
     address = CassandraEndpoint(contact_points=(environment.cassandra_host,), port=environment.cassandra_port)
     credentials = (environment.cassandra_username, environment.cassandra_password)
-    config = DriverConfig(
-        pipeline="test/test/nested", epoch=1, entrypoint="m:f", args=(), code="",
-        source=KafkaSource(bootstrap_servers="none:1", topics=("t",)), sinks=(), cassandra=address,
-        fence_keyspace="driver_tests", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[1]",
-        spark_conf={}, executors=1, termination_grace=30.0,
-    )  # fmt: skip
+    config = replace(USUAL, pipeline="test/test/nested", cassandra=address, fence_keyspace="driver_tests")
     made = Table(session, config, credentials)
     yield made
     session.execute(f"DROP TABLE driver_tests.{made.name}", timeout=30)

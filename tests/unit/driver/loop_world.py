@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fakes.driver_configs import USUAL
 from fencepost.batch import Batch, Range, Record, Sighting, SinkWork, Watermarks, Written
-from fencepost.contract import Acceptance, CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource, Loss, Reason
+from fencepost.contract import Acceptance, DriverConfig, KafkaSource, Loss, Reason
 from fencepost.driver.loop import Loop
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import DataLoss
@@ -34,13 +35,7 @@ def config(epoch: int, **changes: Any) -> DriverConfig:
         max_records_per_batch=changes.pop("limit", 10),
         **changes.pop("source", {}),
     )
-    base = DriverConfig(
-        pipeline=PIPELINE, epoch=epoch, entrypoint="m:f", args=(), code="c", source=source,
-        sinks=(CassandraSink(name="s", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
-        fence_keyspace="f", consistency="ONE", batch_interval=1.0, spark_master="local", spark_conf={}, executors=1,
-        termination_grace=30.0,
-    )  # fmt: skip
-    return replace(base, **changes)
+    return replace(USUAL, pipeline=PIPELINE, epoch=epoch, source=source, **changes)
 
 
 @dataclass

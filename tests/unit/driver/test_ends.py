@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.errors import NumberFormatException, PythonException, SparkRuntimeException, UnknownException
 
+from fakes.driver_configs import USUAL
 from fakes.spark_types import frame
 from fencepost.contract import (
-    CassandraEndpoint,
     ClusteringColumn,
     ContractError,
     DriverConfig,
     ExitCode,
-    KafkaSource,
     NotJsonError,
     Reason,
     StateConfig,
@@ -53,14 +52,11 @@ from fencepost.spark import failures, session
 from fencepost.state.webhdfs.client_settings import client_settings
 from present import present
 
-CONFIG = DriverConfig(
-    pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
-    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(),
-    cassandra=CassandraEndpoint(contact_points=("c",)),
-    fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="spark://m:7077",
+CONFIG = replace(
+    USUAL,
+    spark_master="spark://m:7077",
     spark_conf={"spark.sql.shuffle.partitions": "9", "spark.driver.port": "1", "spark.authenticate": "false"},
-    executors=1, termination_grace=30.0,
-)  # fmt: skip
+)
 POD = {Variable.SPARK_AUTH_SECRET: "hush", Variable.POD_IP: "10.0.0.7"}
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fencepost.contract import CassandraEndpoint, CassandraSink, DriverConfig, KafkaSource
+from fakes.driver_configs import USUAL
 from fencepost.spark import session
 from fencepost.spark.jvm.gateway import Gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = DriverConfig(
-    pipeline="s/ns/n", epoch=4, entrypoint="m:f", args=(), code="c",
-    source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)),
-    sinks=(CassandraSink(name="rows", keyspace="k", table="t"),), cassandra=CassandraEndpoint(contact_points=("c",)),
-    fence_keyspace="f", consistency="LOCAL_QUORUM", batch_interval=1.0, spark_master="local[2]",
+CONFIG = replace(
+    USUAL,
     spark_conf={
         "spark.executor.heartbeatInterval": "1s",
         # In local mode the JVM ends with its executor: a busy machine must not count as a lost driver.
@@ -27,8 +25,7 @@ CONFIG = DriverConfig(
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     },
-    executors=1, termination_grace=30.0,
-)  # fmt: skip
+)
 
 JVMS: list[Gateway] = []
 """Kept: a JVM ends when its standard input closes, and PySpark stays connected to it."""
