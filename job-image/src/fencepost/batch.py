@@ -176,6 +176,19 @@ class SinkWork:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTime:
+    """What Spark says of a stateful query's event time.
+
+    `watermark` is in ms since 1970, None of a query without one.  `late_rows` counts the rows that stateful operators
+    dropped because they were older: of an aggregation those that are left of a task's records after it has combined
+    them, so at most as many as records.
+    """
+
+    watermark: int | None = None
+    late_rows: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a batch did: the work by sink, milliseconds per phase, and what it read.
@@ -184,6 +197,7 @@ class Written:
     `reached` has partitions of which the log was seen to have no record from the batch's end up to an offset.
     `epochs` has, per partition, records and their leader epochs: the first and the last one of each epoch that a task
     read, and the one that it saw beyond its range.
+    `record_times` has, per partition, the largest timestamp that a stateful query read, in ms since 1970.
     """
 
     work: Mapping[str, SinkWork]
@@ -192,6 +206,7 @@ class Written:
     size: int = 0
     reached: Mapping[str, int] = field(default_factory=dict)
     epochs: Mapping[str, tuple[Sighting, ...]] = field(default_factory=dict)
+    record_times: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, int]:

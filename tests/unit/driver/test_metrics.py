@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost import metrics_server
-from fencepost.batch import SinkWork
+from fencepost.batch import EventTime, SinkWork
 from fencepost.contract import METRICS_PORT
 from fencepost.driver.reporting import run_metrics as counted
 from fencepost.driver.reporting.commit_report import Report
@@ -72,7 +72,16 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
     run_metrics = RunMetrics(["orders", "idle", "topic"], uncounted=["topic"])
     run_metrics.committed(REPORT)
     run_metrics.committed(
-        replace(REPORT, version=13, records=1, lag=None, dead_letter="t/0@5", work={}, phases={"total": 9})
+        replace(
+            REPORT,
+            version=13,
+            records=1,
+            lag=None,
+            dead_letter="t/0@5",
+            work={},
+            phases={"total": 9},
+            event_time=EventTime(watermark=1500, late_rows=3),
+        )
     )
     run_metrics.pausing(lambda _: None)(0.25)
     found = scrape(run_metrics)
@@ -83,6 +92,8 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
         "fencepost_driver_records_total": 1001,
         "fencepost_driver_read_bytes_total": 40_000,
         "fencepost_driver_dead_letters_total": 1,
+        "fencepost_driver_late_rows_total": 3,
+        "fencepost_driver_watermark_timestamp_seconds": 1.5,
         "fencepost_driver_fence_retries_total": 1,
         "fencepost_driver_rows_total{sink=orders}": 900,
         "fencepost_driver_rows_total{sink=idle}": 0,

@@ -84,6 +84,9 @@ class Pipeline:
         assert not is_repeated
         return Written({}, records=batch.records)
 
+    def event_time(self, _: int) -> None:
+        return None
+
 
 def away(call: str) -> None:
     raise FenceUnavailable(f"{call}: no answer")

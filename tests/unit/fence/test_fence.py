@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from fakes.clock import Clock
+from fencepost.batch import EventTime
 from fencepost.contract import Loss, Reason, ReportedLoss
 from fencepost.fence import EMPTY, Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
 from fencepost.fence.clock import wall_clock
@@ -180,6 +182,23 @@ def test_a_commit_moves_the_clock_when_the_wall_time_is_behind(table: Table, row
     behind = Fence(table, PIPELINE, now=lambda: row.clock - 1_000_000)
     after = behind.commit(row, offsets={"flights/0": 10}, planned={"flights/0": 10}, records=10, duration_ms=5)
     assert after.clock == row.clock + 1
+
+
+def test_event_time_is_kept_from_commit_to_commit(table: Table, row: FenceRow) -> None:
+    held = fence(table)
+
+    def commit(before: FenceRow, **seen: Any) -> FenceRow:
+        return held.commit(before, offsets=row.offsets, planned=row.offsets, records=1, duration_ms=1, **seen)
+
+    first = commit(row, event_time=EventTime(watermark=70, late_rows=2), record_times={"flights/0": 90, "other/0": 1})
+    assert (first.watermark, first.late_rows, first.record_times) == (70, 2, {"flights/0": 90})
+    older = commit(first, record_times={"flights/0": 80})
+    assert (older.watermark, older.late_rows, older.record_times) == (70, 2, {"flights/0": 90})
+    without = commit(older, event_time=EventTime(late_rows=1))
+    assert (without.watermark, without.late_rows) == (None, 3)
+    taken = held.take_over(without, owner=OWNER)
+    back = held.rewind(taken, offsets=row.offsets, leader_epochs={}, growth_barrier={})
+    assert (back.watermark, back.late_rows, back.record_times) == (None, 3, {})
 
 
 def test_a_plan_keeps_the_last_batch_s_figures(table: Table, row: FenceRow) -> None:

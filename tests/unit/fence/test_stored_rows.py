@@ -55,6 +55,12 @@ def test_dead_letters_are_counted_from_none() -> None:
     assert (row.dead_letters, row.last_dead_letter) == (2, "flights.v1/0@6")
 
 
+def test_late_rows_are_counted_from_none() -> None:
+    assert fence_row(stored(watermark=None, late_rows=None, record_times=None)).late_rows == 0
+    row = fence_row(stored(watermark=7, late_rows=2, record_times={"flights.v1/0": 5}))
+    assert (row.watermark, row.late_rows, row.record_times) == (7, 2, {"flights.v1/0": 5})
+
+
 def test_a_checkpoint_is_read_as_it_is_stored() -> None:
     assert fence_row(stored(checkpoint=None)).checkpoint is None
     assert fence_row(stored(checkpoint=b"\0")).checkpoint == b"\0"
@@ -73,6 +79,8 @@ def test_a_checkpoint_is_read_as_it_is_stored() -> None:
         ("offsets", {"a/0": None}), ("offsets", {"a/1_0": 1}), ("offsets", {"a/b/0": 1}), ("offsets", {5: 1}),
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
+        ("watermark", -1), ("late_rows", -1), ("late_rows", "2"), ("record_times", {"x": 1}),
+        ("record_times", {"a/0": -1}),
         ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),
         ("checkpoint", "text"), ("checkpoint", bytes(2**20 + 1)), ("planned_log", {}),
         ("last_dead_letter", "flights/0"), ("last_dead_letter", "flights/0@-1"), ("last_dead_letter", "a/0@1\n"),

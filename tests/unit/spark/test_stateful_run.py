@@ -58,6 +58,7 @@ def reading(
         yield record_batch(
             [
                 {
+                    "topic": one.topic,
                     "partition": one.partition,
                     "offset": offset,
                     "timestamp": START + timedelta(seconds=15 * offset - 600 * (offset % 7 == 6)),
@@ -234,6 +235,28 @@ def test_a_run_killed_at_any_change_leaves_offsets_state_and_output_as_one_that_
     assert kills > 2
     killed.run()
     assert killed.outcome() == (offsets, table)
+
+
+def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pipeline]) -> None:
+    """In a second of idleness Spark reports batches without figures, under the number of the one to come."""
+    pipeline = made()
+    pipeline.run()
+    row = pipeline.world.row()
+    newest = {key: START + timedelta(seconds=15 * (end - 1)) for key, end in ENDS.items()}
+    assert row.record_times == {key: moment.timestamp() * 1000 for key, moment in newest.items()}
+    latest = max(newest.values()) - timedelta(minutes=2)
+    assert row.watermark is not None
+    assert START.timestamp() < row.watermark / 1000 <= latest.timestamp()
+    assert 0 < row.late_rows <= sum(ENDS.values()) - sum(pipeline.sink.table().values())
+
+    pipeline.world.log.ends = {key: end + 10 for key, end in ENDS.items()}
+    pipeline.run()
+    again = pipeline.world.row()
+    assert again.watermark is not None
+    assert again.watermark >= row.watermark
+    reports = [report.event_time for report in pipeline.reports if report.event_time is not None]
+    assert again.late_rows == sum(event_time.late_rows for event_time in reports)
+    assert len(reports) == len(pipeline.reports) - 2, "the first batch of a run has none before it"
 
 
 def dead_from(at: int, call: int) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from fencepost.batch import EventTime
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
@@ -200,6 +201,8 @@ class Fence:
         growth_barrier: Mapping[str, int] | None = None,
         log_ends: Mapping[str, int] | None = None,
         dead_letter: str | None = None,
+        event_time: EventTime | None = None,
+        record_times: Mapping[str, int] | None = None,
         checkpoint: bytes | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
@@ -207,11 +210,15 @@ class Fence:
         `leader_epochs` are those of the records before `offsets`, or of leaders that had them, and `epoch_starts` the
         first records that were read of these epochs.  The row keeps them for the partitions that move, and drops what
         it had for a partition that moves without one.  None leaves
-        `growth_barrier`, `log_ends` and `checkpoint` as the row has them.  `dead_letter` is the one record of this
-        batch when it was set aside, 'topic/partition@offset'.
+        `growth_barrier`, `log_ends`, the watermark and `checkpoint` as the row has them.  `dead_letter` is the one
+        record of this batch when it was set aside, 'topic/partition@offset'.  `record_times` are those of the batch:
+        the row keeps the largest of each partition.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
+        seen = event_time or EventTime(watermark=before.watermark)
+        times = {**before.record_times}
+        times |= {key: max(time, times.get(key, 0)) for key, time in (record_times or {}).items() if key in offsets}
         after = replace(
             self._next(before, offsets, planned, leader_epochs or {}, growth_barrier, log_ends, epoch_starts or {}),
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
@@ -219,6 +226,9 @@ class Fence:
             duration_ms=duration_ms,
             dead_letters=before.dead_letters + (dead_letter is not None),
             last_dead_letter=dead_letter or before.last_dead_letter,
+            watermark=seen.watermark,
+            late_rows=before.late_rows + seen.late_rows,
+            record_times=times,
             checkpoint=checkpoint or before.checkpoint,
         )
         return self._change(before, after)
@@ -258,6 +268,8 @@ class Fence:
             epoch_starts=_paired(before.epoch_starts, before, offsets, {}),
             growth_barrier=dict(growth_barrier),
             growths=before.growths_after(growth_barrier),
+            watermark=None,
+            record_times={},
             checkpoint=no_state if checkpoint is None else checkpoint,
             planned_log=None,
         )

@@ -43,6 +43,9 @@ class FenceRow:
     `log_ends` are the ends of the log as the driver last saw them, for a reader that cannot ask Kafka itself.
     `dead_letters` counts the records that were set aside, and `last_dead_letter` is the newest of them,
     'topic/partition@offset'.
+    `watermark`, in ms since 1970, and `late_rows`, a count of all runs, are a stateful query's, see
+    `fencepost.batch.EventTime`: as they were known when the last batch was committed, which is without that batch.
+    `record_times` has the largest timestamp of the records that were read of a partition, in ms since 1970.
     `checkpoint` is a stateful pipeline's state at `offsets`, and `planned_log` Spark's log of the batch that `planned`
     ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None for a stateless pipeline;
     `checkpoint` is EMPTY where a rewind has set the pipeline back to empty state.
@@ -70,6 +73,9 @@ class FenceRow:
     duration_ms: int | None = None
     dead_letters: int = 0
     last_dead_letter: str | None = None
+    watermark: int | None = None
+    late_rows: int = 0
+    record_times: Mapping[str, int] = field(default_factory=dict)
     checkpoint: bytes | None = None
     planned_log: bytes | None = None
 

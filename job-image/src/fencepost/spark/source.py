@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from fencepost.batch import Range
+from fencepost.contract import offset_key
 from fencepost.kafka.reader import content_bytes, read
 from fencepost.spark.tasks.slice_row import SliceRow
 
@@ -74,7 +75,20 @@ def read_rows(
         for text in rows.column(0).to_pylist():
             row = SliceRow.of_json(text)
             counts = counter(row.number)
-            yield from counted(read(row.ranges, reached=counts.reach, seen=counts.see), counts, row.index)
+            records = read(row.ranges, reached=counts.reach, seen=counts.see)
+            yield from counted(_dated(records, counts), counts, row.index)
+
+
+def _dated(batches: Iterable[pa.RecordBatch], counter: SliceCounter) -> Iterator[pa.RecordBatch]:
+    """Yield the records, and report the largest timestamp of each partition."""
+    for batch in batches:
+        # As numbers: Arrow loads the time zones for Python's datetimes.
+        columns = [batch.column("topic"), batch.column("partition"), batch.column("timestamp").view(pa.int64())]
+        table = pa.table(columns, names=["topic", "partition", "timestamp"])
+        for row in table.group_by(["topic", "partition"]).aggregate([("timestamp", "max")]).to_pylist():
+            if row["timestamp_max"] is not None:
+                counter.add_time(offset_key(row["topic"], row["partition"]), max(0, row["timestamp_max"] // 1000))
+        yield batch
 
 
 def counted(batches: Iterable[pa.RecordBatch], counter: SliceCounter, index: int) -> Iterator[pa.RecordBatch]:

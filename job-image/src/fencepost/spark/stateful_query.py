@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.batch import Batch, Written
+from fencepost.batch import Batch, EventTime, Written
 from fencepost.context import BatchContext, StreamContext
 from fencepost.contract import DriverConfig, Reason, StateConfig
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
 from fencepost.kafka.reader import read
 from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job
+from fencepost.spark.jvm.query_progress import QueryProgress
 from fencepost.spark.sink_job import SinkJob
 from fencepost.spark.stream_source import StreamSource
 from fencepost.spark.work_done import WorkDone
@@ -70,6 +71,7 @@ class StatefulQuery:
         self._plans = _LaterPlans()
         reading = records or partial(read, properties=dict(properties), patience=config.task_patience)
         self._source = StreamSource(spark, self._plans, read=reading, split=config.source.split_partitions)
+        self._reports: QueryProgress | None = None
         self._failure: BaseException | None = None
         self._frame = self._built(stream)
 
@@ -106,7 +108,9 @@ class StatefulQuery:
                 raise
 
         try:
-            self._started(location, guarded).awaitTermination()
+            query = self._started(location, guarded)
+            self._reports = QueryProgress(query)
+            query.awaitTermination()
         except AnalysisException as error:  # of the start
             raise _invalid(failures.short(error)) from error
         except (PySparkException, Py4JError) as error:
@@ -139,8 +143,18 @@ class StatefulQuery:
         counts = self._source.counts
         records, size = counts.total()
         return Written(
-            work, phases=phases, records=records, size=size, reached=counts.reached(), epochs=counts.epochs()
+            work,
+            phases=phases,
+            records=records,
+            size=size,
+            reached=counts.reached(),
+            epochs=counts.epochs(),
+            record_times=counts.times(),
         )
+
+    def event_time(self, batch: int) -> EventTime | None:
+        """Return what the batches of this run before that one add, each once; None without such a batch."""
+        return None if self._reports is None else self._reports.before(batch)
 
     def progress(self) -> int:
         """Return a number that grows while the current batch makes progress; see `SparkEngine.progress`."""

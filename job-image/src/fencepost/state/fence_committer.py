@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from uuid import UUID
 
+from fencepost.batch import EventTime
 from fencepost.fence import Fence, FenceRow
 from fencepost.state.checkpoint import METADATA, Checkpoint
 from fencepost.state.chunks import ChunkStore, read_file, write_file
@@ -41,6 +42,8 @@ class WrittenBatch:
     leader_epochs: Mapping[str, int] | None = None
     epoch_starts: Mapping[str, int] | None = None
     log_ends: Mapping[str, int] | None = None
+    event_time: EventTime | None = None
+    record_times: Mapping[str, int] | None = None
 
 
 class BatchFacts(Protocol):
@@ -134,6 +137,8 @@ class FenceCommitter:
             leader_epochs=facts.leader_epochs,
             epoch_starts=facts.epoch_starts,
             log_ends=facts.log_ends,
+            event_time=facts.event_time,
+            record_times=facts.record_times,
             checkpoint=after.pack(),
         )
         self._committed, self._planned = after, None

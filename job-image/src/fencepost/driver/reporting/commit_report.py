@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fencepost.batch import SinkWork
+from fencepost.batch import EventTime, SinkWork
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ class Report:
 
     `size` is what the batch read, in bytes; `limit` is how many records the next one may have.  `unavailable` names the
     partitions that Kafka did not answer for, and that the batches leave out.  `dead_letter` is the batch's one record
-    when it was set aside.
+    when it was set aside.  `event_time` is a stateful query's, see `FenceRow`.
     """
 
     epoch: int
@@ -31,6 +31,7 @@ class Report:
     unavailable: tuple[str, ...] = ()
     clock_skew_ms: int | None = None
     dead_letter: str | None = None
+    event_time: EventTime | None = None
     work: Mapping[str, SinkWork] = field(default_factory=dict)
     """By sink."""
 
@@ -49,6 +50,7 @@ def log_committed(report: Report) -> None:
         "clock_skew_ms": report.clock_skew_ms,
         **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
         **({"dead_letter": report.dead_letter} if report.dead_letter else {}),
+        **({"late_rows": report.event_time.late_rows} if report.event_time else {}),
     }
     log.info("committed", extra={"fields": fields})
 

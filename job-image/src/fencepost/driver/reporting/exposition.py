@@ -71,6 +71,8 @@ def _counted(counts: Counts, uncounted: Collection[str]) -> Iterator[Metric]:
     yield _counter("fencepost_driver_records", "Offsets of committed batches, as in the fence row.", counts.records)
     yield _counter("fencepost_driver_read_bytes", "Keys, values and headers of the records read.", counts.size)
     yield _counter("fencepost_driver_dead_letters", "Records that this run set aside.", counts.dead_letters)
+    late = "Rows that stateful operators dropped as older than the watermark, without those of the last batch."
+    yield _counter("fencepost_driver_late_rows", late, counts.late_rows)
     retries = "Requests to the fence that were repeated, because Cassandra did not answer or its answer was lost."
     yield _counter("fencepost_driver_fence_retries", retries, counts.fence_retries)
     rows = CounterMetricFamily("fencepost_driver_rows", "Rows of committed batches.", labels=["sink"])
@@ -117,6 +119,9 @@ def _newest(counts: Counts) -> Iterator[Metric]:
     )
     if report.lag is not None:
         yield _gauge("fencepost_driver_lag_records", "Records beyond the last commit, as they were then.", report.lag)
+    if report.event_time is not None and report.event_time.watermark is not None:
+        words = "Watermark of the query, before the last batch."
+        yield _gauge("fencepost_driver_watermark_timestamp_seconds", words, report.event_time.watermark / 1000)
     if report.clock_skew_ms is not None:
         words = "How far this node's clock was from Cassandra's at the last commit."
         yield _gauge("fencepost_driver_clock_skew_seconds", words, report.clock_skew_ms / 1000)

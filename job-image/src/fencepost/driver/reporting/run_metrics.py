@@ -51,6 +51,7 @@ class Counts:
     records: int = 0
     size: int = 0
     dead_letters: int = 0
+    late_rows: int = 0
     fence_retries: int = 0
     work: dict[str, SinkWork] = field(default_factory=dict)
     durations: Spread = field(default_factory=lambda: Spread(SECONDS))
@@ -78,6 +79,8 @@ class RunMetrics:
             counts.records += report.records
             counts.size += report.size
             counts.dead_letters += report.dead_letter is not None
+            if report.event_time is not None:
+                counts.late_rows += report.event_time.late_rows
             counts.sizes.add(report.records)
             counts.durations.add(report.phases.get("total", 0) / 1000)
             for name, spread in counts.phases.items():

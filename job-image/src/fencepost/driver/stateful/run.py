@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from fencepost.batch import EMPTY, Batch, Written
+from fencepost.batch import EMPTY, Batch, EventTime, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver.loop import InProgress, ignore, nothing_left
 from fencepost.driver.loss_report import recorded
@@ -52,6 +52,10 @@ class Query(Protocol):
 
     def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
         """Write the rows of a batch."""
+        ...
+
+    def event_time(self, batch: int) -> EventTime | None:
+        """Return what the batches of this run before that one add, each once; None without such a batch."""
         ...
 
 
@@ -251,6 +255,8 @@ class StatefulRun:
             duration_ms=round((self._now() - began) * 1000),
             leader_epochs=epochs.leader_epochs,
             epoch_starts=epochs.epoch_starts,
+            event_time=self._query.event_time(number),
+            record_times=written.record_times,
         )
         self._written = batch, written, facts
 
@@ -286,6 +292,7 @@ class StatefulRun:
                 lag=plan.lag,
                 unavailable=plan.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
+                event_time=facts.event_time,
             )
         )
 

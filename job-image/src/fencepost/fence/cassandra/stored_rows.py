@@ -15,7 +15,8 @@ from fencepost.fence.row import LARGEST_CHECKPOINT, FenceRow
 
 _LARGEST: Final = 2**63 - 1
 _COUNTERS: Final = ("epoch", "version", "clock")
-_FIGURES: Final = ("records", "duration_ms")
+_FIGURES: Final = ("records", "duration_ms", "watermark")
+_COUNTS: Final = ("dead_letters", "late_rows")
 _OFFSETS: Final = (
     "offsets",
     "planned",
@@ -25,6 +26,7 @@ _OFFSETS: Final = (
     "epoch_starts",
     "growth_barrier",
     "log_ends",
+    "record_times",
 )
 """Maps of 'topic/partition' to a number."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
@@ -43,9 +45,12 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
         _check(name, values[name], values[name] is None or isinstance(values[name], str), "a text or null")
     for name in _COUNTERS:
         _check(name, values[name], _is_number(values[name]), "a number from 0")
-    for name in _FIGURES:
+    for name in values.keys() & {*_FIGURES}:
         _check(name, values[name], values[name] is None or _is_number(values[name]), "a number from 0, or null")
-    _check_dead_letters(values)
+    for name in values.keys() & {*_COUNTS}:  # Cassandra has null for what was never set
+        values[name] = 0 if values[name] is None else values[name]
+        _check(name, values[name], _is_number(values[name]), "a number from 0, or null")
+    _check_last_dead_letter(values.get("last_dead_letter"))
     for name in values.keys() & {"checkpoint", "planned_log"}:
         _check(name, values[name], is_checkpoint(values[name]), f"null, or at most {LARGEST_CHECKPOINT} bytes,")
     for name in values.keys() & {*_OFFSETS, "topic_ids"}:
@@ -62,12 +67,7 @@ def is_checkpoint(value: object) -> bool:
     return value is None or (isinstance(value, bytes) and len(value) <= LARGEST_CHECKPOINT)
 
 
-def _check_dead_letters(values: dict[str, Any]) -> None:
-    """Check both columns as far as the table has them; Cassandra has null for what was never set."""
-    if "dead_letters" in values:
-        values["dead_letters"] = 0 if values["dead_letters"] is None else values["dead_letters"]
-        _check("dead_letters", values["dead_letters"], _is_number(values["dead_letters"]), "a number from 0, or null")
-    last = values.get("last_dead_letter")
+def _check_last_dead_letter(last: object) -> None:
     is_right = last is None or (isinstance(last, str) and bool(_RECORD.fullmatch(last)))
     _check("last_dead_letter", last, is_right, "'topic/partition@offset' or null")
 

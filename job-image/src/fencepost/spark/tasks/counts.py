@@ -18,10 +18,12 @@ from fencepost.batch import Sighting
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
-Part: TypeAlias = int | str | tuple[str, int, int]
-"""A slice, a partition, or a record of a partition with its leader epoch: ('topic/partition', offset, epoch)."""
+Part: TypeAlias = int | str | tuple[str] | tuple[str, int, int]
+"""A slice, a partition, the timestamps of a partition ('topic/partition',), or a record of a partition with its leader
+epoch: ('topic/partition', offset, epoch)."""
 Figures: TypeAlias = dict[tuple[int, Part], tuple[int, int]]
-"""{(batch, slice): (records, bytes)}, {(batch, partition): (offset, 0)} of what is known beyond a range, and
+"""{(batch, slice): (records, bytes)}, {(batch, partition): (offset, 0)} of what is known beyond a range,
+{(batch, timestamps): (largest, 0)} in ms since 1970, and
 {(batch, record): (0, 0)} of records that show an epoch: two reads of a slice may see different ones, and both count."""
 
 
@@ -53,6 +55,10 @@ class SliceCounter:
     def reach(self, key: str, offset: int) -> None:
         """Report that a partition has no record from the slice's end up to `offset`."""
         self._accumulator.add({(self.batch, key): (offset, 0)})
+
+    def add_time(self, key: str, timestamp: int) -> None:
+        """Report the largest timestamp of some of a partition's records, in ms since 1970."""
+        self._accumulator.add({(self.batch, (key,)): (timestamp, 0)})
 
     def see(self, key: str, offset: int, epoch: int) -> None:
         """Report the leader epoch of a partition's record."""
@@ -89,11 +95,15 @@ class ReadCounts:
         """
         return {key: offset for key, (offset, _) in self._newest().items() if isinstance(key, str)}
 
+    def times(self) -> dict[str, int]:
+        """Return the largest timestamp of each partition in the newest batch, in ms since 1970, of a stream."""
+        return {part[0]: at for part, (at, _) in self._newest().items() if isinstance(part, tuple) and len(part) == 1}
+
     def epochs(self) -> dict[str, tuple[Sighting, ...]]:
         """Return the records of the newest batch whose leader epochs its tasks reported, by offset and epoch."""
         found: dict[str, list[Sighting]] = {}
         for part in self._newest():
-            if isinstance(part, tuple):
+            if isinstance(part, tuple) and len(part) > 1:
                 key, offset, epoch = part
                 found.setdefault(key, []).append(Sighting(offset, epoch))
         return {key: tuple(sorted(seen)) for key, seen in found.items()}
