@@ -16,6 +16,7 @@ from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     Condition,
     DeadLettersStatus,
+    EventTimeStatus,
     FailureStatus,
     ObjectKey,
     OpenTransaction,
@@ -134,6 +135,23 @@ def test_a_pipeline_has_its_series(metrics: PrometheusMetrics) -> None:
     assert [name for name, value in found.items() if "_state" in name and value] == [
         f'fencepost_pipeline_state{at},state="Running"}}'
     ]
+
+
+def test_the_event_time_of_a_stateful_pipeline_is_exported(metrics: PrometheusMetrics) -> None:
+    at = AT[:-1]
+    stuck = Condition(
+        type="WatermarkStuck", status="True", reason="WatermarkStuck", message="", last_transition_time=BEGUN,
+        observed_generation=1,
+    )  # fmt: skip
+    metrics.observed(KEY, status(), {}, None)
+    assert f"fencepost_pipeline_late_rows{at}}}" not in series(metrics)
+    assert series(metrics)[f"fencepost_pipeline_watermark_stuck{at}}}"] == 0
+    figures = EventTimeStatus(watermark=BEGUN, late_rows=7)
+    metrics.observed(KEY, replace(status(), conditions=(stuck,), event_time=figures), {}, None)
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_watermark_stuck{at}}}"] == 1
+    assert found[f"fencepost_pipeline_watermark_timestamp_seconds{at}}}"] == BEGUN.timestamp()
+    assert found[f"fencepost_pipeline_late_rows{at}}}"] == 7
 
 
 def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:

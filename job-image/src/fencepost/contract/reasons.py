@@ -36,6 +36,8 @@ class Reason(StrEnum):
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
     FALLING_BEHIND = "FallingBehind"
+    WATERMARK_STUCK = "WatermarkStuck"
+    LATE_ROWS_DROPPED = "LateRowsDropped"
     PARTITIONS_OFFLINE = "PartitionsOffline"
     UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"

@@ -62,6 +62,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         lag=shown,
         throughput=commits.throughput(status, pipeline.spec, row, shown, observation),
         committed=commits.committed(status.committed, row, could_read, observation),
+        event_time=commits.event_time(status, row, observation),
         open_transactions=commits.open_transactions(status.open_transactions, observation),
         offline_partitions=commits.offline_partitions(status.offline_partitions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),

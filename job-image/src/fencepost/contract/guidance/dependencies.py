@@ -140,6 +140,11 @@ DEPENDENCY: Final = {
     ),
 }
 
+EVENT_TIME: Final = Step(
+    "The watermark, and how many rows were dropped",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.eventTime}'",
+)
+
 RISK: Final = {
     Reason.FALLING_BEHIND: Guidance(
         category=Category.RISK,
@@ -153,6 +158,26 @@ RISK: Final = {
             Step("Add workers; the driver keeps running", "kubectl scale spl -n NAMESPACE NAME --replicas 4"),
         ),
         more="FencepostPipelineLagGrowing.md",
+    ),
+    Reason.WATERMARK_STUCK: Guidance(
+        category=Category.RISK,
+        severity=Severity.WARNING,
+        situation="For 15 minutes the commits of a stateful pipeline have not moved its watermark, or have left it "
+        "ahead of the records of half of the partitions that are read",
+        does="continues; windows that wait for the watermark stay open, or records that are older than it are dropped",
+        remedy="send records to a partition or topic that is quiet; correct the clock of a producer that is ahead, and "
+        "filter out event times in the future before withWatermark",
+        steps=(EVENT_TIME,),
+        more="FencepostWatermarkStuck.md",
+    ),
+    Reason.LATE_ROWS_DROPPED: Guidance(
+        category=Category.RISK,
+        severity=Severity.WARNING,
+        situation="In the last 30 minutes operators of a stateful pipeline dropped rows as older than the watermark",
+        does="continues without them; `status.eventTime.lateRows` counts them",
+        remedy="raise the delay of withWatermark, or write late records to a sink of their own",
+        steps=(EVENT_TIME,),
+        more="FencepostLateRowsDropped.md",
     ),
     Reason.UNOBSERVED: Guidance(
         category=Category.RISK,

@@ -18,6 +18,7 @@ from fencepost_operator.api.status.pages import PageStatus
 from fencepost_operator.api.status.progress import (
     CommittedStatus,
     DataRisk,
+    EventTimeStatus,
     OfflinePartition,
     OpenTransaction,
     ThroughputStatus,
@@ -61,6 +62,7 @@ class Status(Model):
     run: RunStatus | None = None
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None
+    event_time: EventTimeStatus | None = None
     failure: FailureStatus | None = None
     dead_letters: DeadLettersStatus | None = None
     rewind: str | None = None

@@ -59,6 +59,24 @@ class ThroughputStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeStatus(Model):
+    """Event time of a stateful pipeline, as it was known when the last batch was committed: without that batch."""
+
+    watermark: datetime | None = None
+    """The query's watermark, at most of the year 9999; absent without one."""
+    held_since: MaybeSince = None
+    """Since when commits have left the watermark where it is, or ahead of the records of half of the partitions that
+    were read."""
+    held_seconds: int = 0
+    """Seconds from then to the last of these commits; the condition WatermarkStuck follows from 15 minutes on."""
+    late_rows: int = 0
+    """Rows that stateful operators dropped as older than the watermark, in all runs. An aggregation combines records
+    before it drops them, so that a row may stand for several."""
+    late_at: MaybeSince = None
+    """When that last grew; the condition LateRowsDropped lasts for 30 minutes from then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction(Model):
     """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
 

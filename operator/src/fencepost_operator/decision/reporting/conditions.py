@@ -5,8 +5,9 @@ partition.  TransactionStalled while a producer's open transaction keeps
 records from being read.  ProgressUnreadable from when the progress of a batch may not be read until it is read again;
 SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
 about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
-while records arrive faster than full batches are committed.  DurabilityAtRisk while a setting of Cassandra or Kafka
-lets an acknowledged write be lost.
+while records arrive faster than full batches are committed.  WatermarkStuck while commits do not move the watermark of
+a stateful pipeline, and LateRowsDropped while its operators drop rows as late.  DurabilityAtRisk while a setting of
+Cassandra or Kafka lets an acknowledged write be lost.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Sta
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
+from fencepost_operator.decision.kafka.event_time import (
+    LATE_ROWS_DROPPED,
+    WATERMARK_STUCK,
+    late_rows_dropped,
+    watermark_stuck,
+)
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.kafka.throughput import FALLING_BEHIND_AFTER, is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
@@ -79,8 +86,16 @@ def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, s
         yield RETENTION_RISK, *risk
     if message := falling_behind(context, status):
         yield FALLING_BEHIND, Reason.FALLING_BEHIND, message
+    yield from _of_event_time(context, status)
     if message := weak_settings(status):
         yield DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK, message
+
+
+def _of_event_time(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
+    if message := watermark_stuck(context, status):
+        yield WATERMARK_STUCK, Reason.WATERMARK_STUCK, message
+    if message := late_rows_dropped(status, context.now):
+        yield LATE_ROWS_DROPPED, Reason.LATE_ROWS_DROPPED, message
 
 
 def falling_behind(context: Context, status: Status) -> str:

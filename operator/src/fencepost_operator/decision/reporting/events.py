@@ -9,6 +9,7 @@ from typing import Final
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Event, EventType, MixedOutput, Reason, ReconcileConfig, Status, condition_of
 from fencepost_operator.decision.durability import weak_settings
+from fencepost_operator.decision.kafka.event_time import LATE_ROWS_DROPPED, WATERMARK_STUCK
 from fencepost_operator.decision.kafka.loss_status import described
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.outcome import Outcome
@@ -73,6 +74,8 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         SNAPSHOTS_UNREADABLE,
         RETENTION_RISK,
         FALLING_BEHIND,
+        WATERMARK_STUCK,
+        LATE_ROWS_DROPPED,
     ):
         yield from new_condition(before, after, kind)
     yield from _durability(before, after)

@@ -9,12 +9,14 @@ from typing import Final
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
     CommittedStatus,
+    EventTimeStatus,
     OfflinePartition,
     OpenTransaction,
     Spec,
     Status,
     ThroughputStatus,
 )
+from fencepost_operator.decision.kafka.event_time import event_time_after
 from fencepost_operator.decision.kafka.lag import lags, readable
 from fencepost_operator.decision.kafka.throughput import throughput_after
 from fencepost_operator.decision.run.batch_progress import is_transient
@@ -87,6 +89,14 @@ def committed(
         signed=signed,
         alive_at=alive_at,
     )
+
+
+def event_time(status: Status, row: FenceRow | None, observation: Observation) -> EventTimeStatus | None:
+    """Return the query's event time; while the row is not known, nothing changes."""
+    if row is None:
+        return status.event_time
+    offsets = status.committed.offsets if status.committed is not None else {}
+    return event_time_after(status.event_time, row, offsets, observation.now)
 
 
 def _progress(

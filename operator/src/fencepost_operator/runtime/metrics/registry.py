@@ -129,6 +129,16 @@ class PrometheusMetrics:
         self._dead_letters = self._gauge(
             "dead_letters", "Records set aside as dead letters, as the fence row counts them."
         )
+        self._watermark = self._gauge(
+            "watermark_timestamp_seconds", "Watermark of a stateful pipeline; no series without one."
+        )
+        self._watermark_stuck = self._gauge(
+            "watermark_stuck", "1 when the pipeline's WatermarkStuck condition is True, else 0."
+        )
+        self._late_rows = self._gauge(
+            "late_rows",
+            "Rows that a stateful pipeline dropped as older than its watermark, as the fence row counts them.",
+        )
         self._durability_at_risk = self._gauge(
             "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", setting=SETTINGS
         )
@@ -162,6 +172,8 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         true = {c.type: c.reason for c in status.conditions if c.status == "True"}
         letters = status.dead_letters.count if status.dead_letters else 0
+        event_time = status.event_time
+        watermark = event_time.watermark if event_time is not None else None
         figures = {
             self._ready: "Ready" in true,
             self._planned_step: "Reconciling" in true and status.not_ready_since is None,
@@ -175,6 +187,9 @@ class PrometheusMetrics:
             self._lag: status.lag,
             self._epoch: status.epoch,
             self._dead_letters: letters if status.epoch is not None else None,
+            self._watermark_stuck: "WatermarkStuck" in true,
+            self._watermark: watermark.timestamp() if watermark is not None else None,
+            self._late_rows: event_time.late_rows if event_time is not None else None,
             self._catch_up: catch_up_seconds(status.throughput),
             self._time_lag: backlog.time_lag if backlog is not None else None,
             self._time_to_loss: backlog.time_to_loss if backlog is not None else None,
