@@ -88,6 +88,7 @@ class Reason(StrEnum):
     KAFKA_REJECTED = "KafkaRejected"
     SINK_UNREACHABLE = "SinkUnreachable"
     STATE_UNAVAILABLE = "StateUnavailable"
+    SCRATCH_NOT_EXECUTABLE = "ScratchNotExecutable"
     SPARK_UNREACHABLE = "SparkUnreachable"
     CLOCK_SKEW = "ClockSkew"
     # Kafka deletes records before they are read

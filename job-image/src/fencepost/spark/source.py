@@ -17,6 +17,7 @@ import pyarrow as pa
 from fencepost.batch import Range
 from fencepost.contract import offset_key
 from fencepost.kafka.reader import content_bytes, read
+from fencepost.spark.tasks.scratch import check_executable
 from fencepost.spark.tasks.slice_row import SliceRow
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def read_rows(
     read: Read, counter: Callable[[int], SliceCounter], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices of a stream's rows, each of which is the text of a SliceRow."""
+    check_executable()
     for rows in batches:
         for text in rows.column(0).to_pylist():
             row = SliceRow.of_json(text)

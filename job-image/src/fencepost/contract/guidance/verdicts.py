@@ -88,6 +88,16 @@ VERDICT: Final = {
         steps=(LOG, SNAPSHOTS),
         more=STATE,
     ),
+    Reason.SCRATCH_NOT_EXECUTABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="A worker of a stateful pipeline has a scratch volume that is mounted with noexec, so RocksDB cannot "
+        "be loaded (1); the message names the worker",
+        does=AGAIN,
+        remedy="mount the kubelet's root directory of its node without noexec, or keep the workers away from the node",
+        steps=(PODS, LOG),
+        more=STATE,
+    ),
     Reason.SINK_FAILED: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,
