@@ -19,7 +19,6 @@ from uuid import UUID
 
 from fencepost.state.directory import Directory, Entry, LogFile
 from fencepost.state.errors import EpochOver, LogTooLong, PathInvalid, UploadUnknown
-from fencepost.state.file_ids import FileIds
 from fencepost.state.tree import StoredFile, Tree
 
 LARGEST_LOG: Final = 8 * 1024 * 1024
@@ -43,6 +42,14 @@ class Committer(Protocol):
         ...
 
 
+class Ids(Protocol):
+    """Gives each new file its id; see `fencepost.state.file_ids`. Raises FenceError."""
+
+    def next(self) -> UUID:
+        """Return an id that no other file has."""
+        ...
+
+
 class Checkpoint:
     """The directory. From any thread; a plan or a commit delays no other operation.
 
@@ -54,7 +61,7 @@ class Checkpoint:
     def __init__(
         self,
         directory: Directory,
-        ids: FileIds,
+        ids: Ids,
         committer: Committer,
         *,
         now: Callable[[], int],

@@ -185,11 +185,18 @@ def reopened(
     done, planned = unpack_committed(row.checkpoint), unpack_planned(row.planned_log)
     tree = Tree() if done is None else tree_of(done, chunks)
     committer = FenceCommitter(fence, row, tree, facts=facts, chunks=chunks, ids=ids)
-    files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
-    directory = Directory(replace(tree, files=files))
+    directory = _without_temporary(tree)
     for path, log in _logs(done, planned, row, facts):
         directory.put(path, LogFile(log.encode(), max(now(), directory.newest)))
     return Checkpoint(directory, ids, committer, now=now, ended=ended), committer
+
+
+def directory_of(done: Committed, chunks: ChunkStore) -> Directory:
+    """Return the directory of a row or a snapshot, without what is planned. Raises FenceError, CheckpointDamaged."""
+    directory = _without_temporary(tree_of(done, chunks))
+    for path, log in (*_committed_logs(done, done.offset_logs), (METADATA, done.metadata)):
+        directory.put(path, LogFile(log.encode(), directory.newest))
+    return directory
 
 
 def reached_by(checkpoint: bytes, chunks: ChunkStore) -> frozenset[UUID]:
@@ -205,6 +212,11 @@ def tree_of(done: Committed, chunks: ChunkStore, *, most: int = LARGEST) -> Tree
     return unpack(b"".join(read_file(chunks, done.tree.id, done.tree.length)), most)
 
 
+def _without_temporary(tree: Tree) -> Directory:
+    files = {path: file for path, file in tree.files.items() if not _TEMPORARY.fullmatch(path)}
+    return Directory(replace(tree, files=files))
+
+
 def _reached(done: Committed | None, tree: Tree) -> frozenset[UUID]:
     return tree.ids if done is None else tree.ids | {done.tree.id}
 
@@ -216,12 +228,16 @@ def _logs(
     if done is not None:
         logs = done.offset_logs
         moved = {done.batch: facts.logged(logs[done.batch], row.offsets)}
-        yield from ((f"offsets/{batch}", log) for batch, log in {**logs, **moved}.items())
-        yield f"commits/{done.batch}", done.commit_log
+        yield from _committed_logs(done, {**logs, **moved})
     if planned is not None:
         yield f"offsets/{planned.batch}", facts.logged(planned.offset_log, row.planned)
     if (last := planned or done) is not None:
         yield METADATA, last.metadata
+
+
+def _committed_logs(done: Committed, offset_logs: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    yield from ((f"offsets/{batch}", log) for batch, log in offset_logs.items())
+    yield f"commits/{done.batch}", done.commit_log
 
 
 def _text(content: bytes) -> str:
