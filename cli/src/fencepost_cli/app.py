@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli.commands import dead_letters, fence, offsets, retention, rewind, snapshots
+from fencepost_cli.commands import dead_letters, fence, offsets, retention, rewind, snapshots, state
 from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Ports
@@ -19,6 +19,7 @@ from fencepost_cli.stores.kafka_log import watermarks
 from fencepost_cli.stores.kafka_producer import open_producer
 from fencepost_cli.stores.kafka_settings import open_settings
 from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
+from fencepost_cli.stores.state_reader import ask_state
 
 DEBUG: Final = "FENCEPOST_DEBUG"
 """With this variable set, an error of the program itself shows its traceback."""
@@ -57,6 +58,7 @@ app.add_typer(fence.app, name="fence")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(retention.app, name="retention")
 app.add_typer(snapshots.app, name="snapshots")
+app.add_typer(state.app, name="state")
 app.command("offsets")(offsets.offsets)
 app.command("rewind")(rewind.rewind)
 
@@ -68,5 +70,10 @@ def prepare(context: typer.Context) -> None:
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     if context.obj is None:
         context.obj = Ports(
-            cluster=KubeconfigCluster, store=open_store, log=watermarks, configs=open_settings, producer=open_producer
+            cluster=KubeconfigCluster,
+            store=open_store,
+            log=watermarks,
+            configs=open_settings,
+            producer=open_producer,
+            state=ask_state,
         )

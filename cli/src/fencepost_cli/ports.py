@@ -15,6 +15,9 @@ from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
+from fencepost.state.chunks import ChunkStore
+from fencepost.state.progress import Committed
+from fencepost.state.questions import Answer, OperatorsQuestion, RowsQuestion
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings
@@ -168,6 +171,10 @@ class Store(Protocol):
         """Return one of them with all that it holds; None when it is gone."""
         ...
 
+    def chunks(self) -> ChunkStore:
+        """Return the files of the pipeline's state, which are read while this store is open. They raise FenceError."""
+        ...
+
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
         """Return the columns of a table, none when it does not exist."""
         ...
@@ -224,6 +231,12 @@ class TopicConfigs(Protocol):
         ...
 
 
+AskState: TypeAlias = Callable[
+    [Committed, ChunkStore, OperatorsQuestion | RowsQuestion], tuple[Answer, Mapping[int, int]]
+]
+"""Returns the answer about committed state, and the bytes of each operator's files. Raises CliError."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
@@ -233,3 +246,4 @@ class Ports:
     log: Callable[[KafkaAccess], Watermarks]
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]
+    state: AskState

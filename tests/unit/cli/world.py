@@ -18,6 +18,10 @@ from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
 from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
+from fencepost.state.chunks import ChunkStore
+from fencepost.state.memory import MemoryChunks
+from fencepost.state.progress import Committed
+from fencepost.state.questions import Answer, OperatorsQuestion, RowsQuestion
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
@@ -155,6 +159,9 @@ class World:
     """Whether an operator takes the snapshot that an annotation asks for."""
     annotations: dict[str, str] = field(default_factory=dict)
     scope: str | None = "default"
+    answer: Answer = field(default_factory=Answer)
+    """What the reader of the state answers."""
+    before_answer: Callable[[], object] = lambda: None
     any_name: bool = False
     """Whether every name is the pipeline's."""
     asked: list[Any] = field(default_factory=list)
@@ -172,8 +179,9 @@ class World:
 
     def run(self, *words: str, columns: int = 200) -> Result:
         ports = Ports(
-            cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer
-        )
+            cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer,
+            state=self._state,
+        )  # fmt: skip
         return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
 
     def json(self, *words: str, code: int = 0) -> Any:
@@ -281,6 +289,14 @@ class World:
         self.produced.append(record)
         return f"{record.topic}/{record.partition or 0}@{99 + len(self.produced)}"
 
+    def _state(
+        self, committed: Committed, chunks: ChunkStore, question: OperatorsQuestion | RowsQuestion
+    ) -> tuple[Answer, Mapping[int, int]]:
+        assert isinstance(chunks, MemoryChunks)
+        self.asked.append((committed, question))
+        self.before_answer()
+        return self.answer, {0: 4096}
+
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)
         if isinstance(self.log, CliError):
@@ -331,6 +347,9 @@ class _Store:
 
     def snapshot(self, found: Snapshot) -> Snapshot | None:
         return found if found in self.world.snapshot_rows else None
+
+    def chunks(self) -> ChunkStore:
+        return MemoryChunks()
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
         return self.world.tables.get(f"{keyspace}.{table}", ())

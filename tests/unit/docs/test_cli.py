@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from fencepost.state.progress import Committed
+from fencepost.state.questions import Answer, Rows
+from fencepost.state.tree import StoredFile
 from fencepost_cli.retention import ANNOTATION
 from generators.reference import ROOT
+from present import present
 from unit.cli.world import World, dead_letter
 
-GROUPS = ("dead-letters", "fence", "retention", "snapshots")
+GROUPS = ("dead-letters", "fence", "retention", "snapshots", "state")
 OF_THE_IMAGE = {"run", "purge"}
 """Commands of the job image's own `fencepost`."""
 NAMED = {
@@ -34,8 +40,20 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
     world.keep(dead_letter("flights", 12017))
     world.retention["flights"] = {}
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
+    if line.startswith("fencepost state"):
+        hold_state(world)
     ended = world.run(*shlex.split(line)[1:])
     assert ended.exit_code == 0, ended.output
+
+
+def hold_state(world: World) -> None:
+    """Make the pipeline stateful, with a commit and an answer to each question."""
+    tree = StoredFile(UUID(int=1), 1)
+    held = Committed(batch=1, metadata="{}", offset_logs={1: ""}, commit_log="", tree=tree).pack()
+    world.spec_changes["job"] = {"image": "image", "entrypoint": "job:stream", "mode": "Stateful"}
+    world.row = replace(present(world.row), checkpoint=held)
+    world.snapshot_rows = [replace(one, checkpoint=held) for one in world.snapshot_rows]
+    world.answer = Answer(operators=(), rows=Rows(operator=0, store="default", exported=0))
 
 
 def test_every_command_is_documented() -> None:

@@ -15,6 +15,7 @@ import typer
 
 from fencepost.batch import Watermarks
 from fencepost.fence import FenceRow
+from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
 from fencepost_cli.commands.output import Format, note
 from fencepost_cli.errors import CliError
@@ -84,6 +85,16 @@ class Target:
                 f" {self.key.name}`: the operator creates the row before the first run{hint}",
             )
         return row
+
+    def snapshot(self, store: Store, text: str) -> Snapshot:
+        """Return the snapshot with this name or id, of several with one name the newest. Raises CliError."""
+        named = [one for one in store.snapshots() if text in {one.name, str(one.id)}]
+        whole = store.snapshot(named[0]) if named else None
+        if whole is None:
+            raise CliError(
+                f"{self.key} has no snapshot {text!r}", remedy=f"choose one of `fencepost snapshots list {self.key}`"
+            )
+        return whole
 
 
 class Needs(StrEnum):

@@ -56,10 +56,14 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their titles."""
+    """Print rows under their titles; either may be a tenant's text."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(column.title, justify="right" if column.is_number else "left", no_wrap=column.is_number)
+        table.add_column(
+            Text(single_line(column.title, limit=200)),
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+        )
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     _stdout().print(table)

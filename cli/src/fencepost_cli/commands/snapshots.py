@@ -69,13 +69,7 @@ def show(
 ) -> None:
     """Show one snapshot with its offsets; of several with one name, the newest."""
     with target.store() as store:
-        named = [one for one in store.snapshots() if snapshot in {one.name, str(one.id)}]
-        whole = store.snapshot(named[0]) if named else None
-    if whole is None:
-        raise CliError(
-            f"{target.key} has no snapshot {snapshot!r}",
-            remedy=f"choose one of `fencepost snapshots list {target.key}`",
-        )
+        whole = target.snapshot(store, snapshot)
     if target.is_json:
         print_json({"pipeline": target.cassandra.pipeline, **_json(whole), "topicIds": whole.topic_ids})
         return

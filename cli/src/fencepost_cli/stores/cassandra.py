@@ -32,7 +32,10 @@ from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.history import Change
+from fencepost.fence.patience import Patience
 from fencepost.fence.snapshots import Snapshot
+from fencepost.state.cassandra import CassandraChunks
+from fencepost.state.chunks import ChunkStore, PatientChunks
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.access import tls_by_name
 from fencepost_cli.errors import CliError
@@ -166,6 +169,11 @@ class CassandraStore:
         """Return one of them with all that it holds; None when it is gone. Raises CliError."""
         table = SnapshotTable(self.session, self.access.keyspace)
         return self._patiently(lambda: table.read(self.access.pipeline, found.id))
+
+    def chunks(self) -> ChunkStore:
+        """Return the files of the pipeline's state, which are asked for again while Cassandra is unavailable."""
+        chunks = CassandraChunks(self.session, self.access.keyspace, self.access.pipeline)
+        return PatientChunks(chunks, Patience(PATIENCE))
 
     def columns(self, keyspace: str, table: str) -> Sequence[Column]:
         """Return the columns of a table, none when it does not exist. Raises CliError."""

@@ -102,21 +102,28 @@ def _refuse_unsupported(conf: Mapping[str, str]) -> None:
         )
 
 
+STATE_STORE: Final[Mapping[str, str]] = {
+    # Each load of a store gets an id, which is in the names of its files and in the commit log.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""How the files of a state are written and read."""
+
+
 def state_settings(state: StateConfig) -> dict[str, str]:
     """Return what the protocol of a checkpoint depends on.
 
     Not the encoding avro, which lets schemas evolve: Spark has it for transformWithState alone, and refuses aggregates.
     """
-    store = "spark.sql.streaming.stateStore"
     return {
         # It runs the first stages of a batch before `write` begins: as jobs of no attempt, whose errors no one decodes.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.shuffle.partitions": str(state.partitions),
         "spark.sql.streaming.offsetLog.formatVersion": "1",
-        # Each load of a store gets an id, which is in the names of its files and in the commit log.
-        f"{store}.checkpointFormatVersion": "2",
-        f"{store}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        f"{store}.rocksdb.changelogCheckpointing.enabled": "true",
+        **STATE_STORE,
     }
 
 
