@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
+from fakes.manifests import values_of
 from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Revision, Spec, State
-from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.desired.identity.revision import controller_revision
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_config import run_config
@@ -43,16 +43,7 @@ async def values(stage: Stage, *, workers: int = 1, generation: int = 1) -> dict
     seen = await pipeline(stage)
     assert isinstance(seen.spec, Spec)
     spec = replace(seen.spec, cluster=replace(seen.spec.cluster, workers=workers))
-    made = cluster_values(
-        pipeline=seen,
-        spec=spec,
-        references={},
-        generation=generation,
-        scope="default",
-        cluster_domain="cluster.local",
-        config_hash="abc",
-    )
-    return {**made, "ownerReference": {}}
+    return {**values_of(seen, spec, generation=generation), "ownerReference": {}}
 
 
 async def job(stage: Stage, epoch: int, *, spec_hash: str = "abc", generation: int = 4) -> dict[str, Any]:

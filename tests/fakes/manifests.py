@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from fencepost_operator.api import ObjectKey, Spec, read_pipeline
+from fencepost_operator.api import ObjectKey, Pipeline, Spec, read_pipeline
+from fencepost_operator.desired.cluster.cluster_values import cluster_values
 
 KEY = ObjectKey("shop", "orders")
 
@@ -37,3 +40,23 @@ def body(key: ObjectKey = KEY, *, uid: str = "uid-1", **changes: Any) -> dict[st
         "spec": spec(**changes),
         "status": {"observedGeneration": -1},
     }
+
+
+def values_of(
+    pipeline: Pipeline,
+    spec: Spec,
+    *,
+    generation: int,
+    references: Mapping[str, str | None] = MappingProxyType({}),
+    cluster_domain: str = "cluster.local",
+) -> dict[str, Any]:
+    """Return the Helm values of a generation of the pipeline's Spark cluster."""
+    return cluster_values(
+        pipeline=pipeline,
+        spec=spec,
+        references=references,
+        generation=generation,
+        scope="default",
+        cluster_domain=cluster_domain,
+        config_hash="config-hash",
+    )

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from fakes import manifests
 from fencepost_operator.adapters.helm.post_renderer import Expected, annotations_digest, checked, json_line
 from fencepost_operator.api import ObjectKey, Pipeline, Spec, Violation, read_pipeline
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.desired.identity.hashes import checkpoint_secrets
 from security.hostile import LINE_BREAKS, MANIFEST, hostile_text
 from security.java_properties import load
@@ -53,16 +53,7 @@ def read(body: dict[str, Any]) -> Pipeline:
 
 
 def values_of(spec: Spec) -> dict[str, Any]:
-    pipeline = read(BODY)
-    return cluster_values(
-        pipeline=pipeline,
-        spec=spec,
-        references={},
-        generation=GENERATION,
-        scope="default",
-        cluster_domain="cluster.local",
-        config_hash="config-hash",
-    )
+    return manifests.values_of(read(BODY), spec, generation=GENERATION)
 
 
 def rendered(values: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fakes.manifests import values_of
 from fencepost.contract import (
     CASSANDRA_CREDENTIALS_DIR,
     CASSANDRA_TLS_DIR,
@@ -17,7 +18,6 @@ from fencepost.worker.data_service import SECRET
 from fencepost_operator.api import Pipeline, Spec, read_pipeline
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from unit.charts.rendering import REPOSITORY, Object, objects, one
 from unit.crds.schema import defaulted, minimal
 
@@ -37,15 +37,7 @@ def pipeline_of(body: dict[str, Any]) -> Pipeline:
 def cluster_of(pipeline: Pipeline) -> list[Object]:
     """What Helm makes of the operator's values."""
     assert isinstance(pipeline.spec, Spec)
-    values = cluster_values(
-        pipeline=pipeline,
-        spec=pipeline.spec,
-        references={},
-        generation=GENERATION,
-        scope="default",
-        cluster_domain="k8s.example",
-        config_hash="config-hash",
-    )
+    values = values_of(pipeline, pipeline.spec, generation=GENERATION, cluster_domain="k8s.example")
     return objects("spark-cluster", values=values)
 
 

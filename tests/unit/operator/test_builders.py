@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from fakes import manifests
 from fakes.manifests import body
 from fencepost.contract import (
     CASSANDRA_TLS_DIR,
@@ -27,7 +28,6 @@ from fencepost_operator.api import Pipeline, ReconcileConfig, Spec, read_pipelin
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.spec.pods import ResourceRequirements
 from fencepost_operator.desired import labels, names
-from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.desired.identity.hashes import fingerprints, optional_references, referenced
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.purge_job import purge_job
@@ -109,15 +109,7 @@ def pipeline_and_spec(case: str) -> tuple[Pipeline, Spec]:
 
 def values_of(case: str) -> dict[str, Any]:
     pipeline, spec = pipeline_and_spec(case)
-    return cluster_values(
-        pipeline=pipeline,
-        spec=spec,
-        references=HASHES,
-        generation=2,
-        scope="default",
-        cluster_domain="cluster.local",
-        config_hash="config-hash",
-    )
+    return manifests.values_of(pipeline, spec, generation=2, references=HASHES)
 
 
 def config_of(pipeline: Pipeline, spec: Spec) -> DriverConfig:
@@ -319,15 +311,7 @@ def test_the_options_of_a_sinks_secret_are_in_the_driver_alone() -> None:
     assert {"name": "sink-1", "secret": {"secretName": "search"}} in pod["volumes"]
     mounts = pod["containers"][0]["volumeMounts"]
     assert {"name": "sink-1", "mountPath": f"{SINK_OPTIONS_DIR}/search_index", "readOnly": True} in mounts
-    values = cluster_values(
-        pipeline=pipeline,
-        spec=pipeline.spec,
-        references=HASHES,
-        generation=2,
-        scope="default",
-        cluster_domain="cluster.local",
-        config_hash="config-hash",
-    )
+    values = manifests.values_of(pipeline, pipeline.spec, generation=2, references=HASHES)
     assert "search" not in json.dumps(values)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from fakes import manifests
 from fakes.manifests import body, spec_of
 from fencepost.contract import (
     DATA_SERVICE_FILE,
@@ -39,7 +40,6 @@ from fencepost_operator.api import (
     parse,
     read_pipeline,
 )
-from fencepost_operator.desired.cluster.cluster_values import cluster_values
 from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.jobs.driver_config import driver_config
@@ -80,15 +80,7 @@ def pod_of(spec: Spec) -> dict[str, Any]:
 
 
 def values_of(spec: Spec) -> dict[str, Any]:
-    return cluster_values(
-        pipeline=pipeline_of(spec),
-        spec=spec,
-        references={},
-        generation=2,
-        scope="here",
-        cluster_domain="cluster.local",
-        config_hash="h",
-    )
+    return manifests.values_of(pipeline_of(spec), spec, generation=2)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +154,7 @@ def test_the_driver_serves_names_and_data_and_has_room_for_the_state() -> None:
 def test_the_data_service_of_a_worker_is_configured_without_a_secret() -> None:
     values = values_of(stateful(state={"maxBytes": "5Gi"}))
     config = DataServiceConfig.from_json(values["files"][DATA_SERVICE_FILE])
-    assert (config.pipeline, config.port, config.cache_bytes) == ("here/shop/orders", DATA_SERVICE_PORT, 5 * GIB)
+    assert (config.pipeline, config.port, config.cache_bytes) == ("default/shop/orders", DATA_SERVICE_PORT, 5 * GIB)
     assert config.cassandra == stateful().checkpoint.cassandra.endpoint
     assert not {"account", "certificates"} & set(values["files"][DATA_SERVICE_FILE].split('"'))
     assert values["dataService"] == {
