@@ -72,6 +72,14 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_a_copy_that_is_gone_fails_nothing(tmp_path: Path) -> None:
+    cache, file = FileCache(tmp_path, most=100), uuid4()
+    with cache.writing(file) as copy:
+        copy.write(b"x")
+        FileCache(tmp_path, most=100)  # another one of the folder removes what it takes for cut
+    assert not has(cache, file, 1)
+
+
 def test_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -58,9 +58,20 @@ def serve(
             data_port=DATA_SERVICE_PORT,
             workers_port=state.data_port,
         )
-    cache = FileCache(Path(tempfile.gettempdir()) / CACHE, most=state.max_bytes)
     scope = Scope(pipeline=config.pipeline, epoch=config.epoch)
-    with serving(
-        checkpoint, chunks, keys=keys, scope=scope, listening=listening, cache=cache, failed=failed
-    ) as location:
-        yield location
+    with _folder(host) as folder:
+        cache = FileCache(folder, most=state.max_bytes)
+        with serving(
+            checkpoint, chunks, keys=keys, scope=scope, listening=listening, cache=cache, failed=failed
+        ) as location:
+            yield location
+
+
+@contextmanager
+def _folder(host: str | None) -> Iterator[Path]:
+    """Return the folder of the cache: a pod's own volume, or one of this process, beside which others may run."""
+    if host is not None:
+        yield Path(tempfile.gettempdir()) / CACHE
+        return
+    with tempfile.TemporaryDirectory(prefix=f"{CACHE}-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -53,12 +53,18 @@ class FileCache:
         try:
             yield copy
             if copy.close():
-                path.rename(self._folder / str(file))
-                with self._lock:
-                    self._add(file, copy.length)
+                self._keep(path, file, copy.length)
         finally:
             copy.close()
             path.unlink(missing_ok=True)
+
+    def _keep(self, path: Path, file: UUID, length: int) -> None:
+        try:
+            path.rename(self._folder / str(file))
+        except OSError:  # a disk that fails makes a restart slower, as a full one does
+            return
+        with self._lock:
+            self._add(file, length)
 
     def _add(self, file: UUID, length: int) -> None:
         self._total += length - self._lengths.pop(file, 0)
