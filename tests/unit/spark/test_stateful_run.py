@@ -27,7 +27,7 @@ from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.driver.stateful.run import StatefulRun
 from fencepost.errors import BadSpec
-from fencepost.fence import Fence, Fenced
+from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
 from fencepost.spark.stateful_query import StatefulQuery
@@ -35,7 +35,7 @@ from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
 from fencepost.state.webhdfs.authentication import Keys
-from unit.driver.loop_world import FakeRecords, World, config
+from unit.driver.loop_world import PIPELINE, FakeRecords, World, config
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
 
 STATE = StateConfig(partitions=2, max_bytes=1 << 30, data_port=0)
 ENDS = {"t/0": 40, "t/1": 20}
+LATER = {"t/0": 44, "t/1": 20}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def reading(
     ranges: Sequence[Range], *, reached: Callable[[str, int], object], seen: Callable[[str, int, int], object]
 ) -> Iterator[pa.RecordBatch]:
-    """One record per offset, fifteen seconds apart."""
+    """One record per offset, fifteen seconds apart; a late one of LATER is five minutes late."""
     del reached, seen
     from fencepost.testing import record_batch  # noqa: PLC0415
 
@@ -61,7 +62,8 @@ def reading(
                     "topic": one.topic,
                     "partition": one.partition,
                     "offset": offset,
-                    "timestamp": START + timedelta(seconds=15 * offset - 600 * (offset % 7 == 6)),
+                    "timestamp": START
+                    + timedelta(seconds=15 * offset - (600 if offset < 40 else 300) * (offset % 7 == 6)),
                     "value": str(offset % 3).encode(),
                 }
                 for offset in range(one.start, one.until)
@@ -129,13 +131,18 @@ class Pipeline:
     calls: list[str] = field(default_factory=list)
     before_write: Callable[[int], None] = lambda _: None
     function: Callable[[DataFrame, StreamContext], DataFrame] = stream
+    state: StateConfig = STATE
+    looks: int = 40
+    """How often a run looks at a log without new records before it stops."""
+    looked: Callable[[int], None] = lambda _: None
+    """Called with how often a run has looked so."""
 
     def __post_init__(self) -> None:
         self.world.log.ends = dict(ENDS)
 
     def run(self, *, fault: Callable[[int], None] = lambda _: None) -> None:
         """Take over, and run until everything is read. `fault` sees how many changes a run has begun and made."""
-        made = config(self.world.take_over(), state=STATE, limit=20, batch_interval=0.01)
+        made = config(self.world.take_over(), state=self.state, limit=20, batch_interval=0.01)
         self.calls.clear()
 
         def change(call: str) -> None:
@@ -162,11 +169,12 @@ class Pipeline:
         def wait(seconds: float) -> None:
             idle.append(seconds)
             stop.wait(0.01)
-            if len(idle) > 40:
+            self.looked(len(idle))
+            if len(idle) > self.looks:
                 stop.set()
 
         query = StatefulQuery(
-            spark=self.spark, config=made, state=STATE, stream=self.function, finish=None,
+            spark=self.spark, config=made, state=self.state, stream=self.function, finish=None,
             sinks={"s": self.sink}, properties={}, records=reading,
         )  # fmt: skip
         inner = query.write
@@ -262,6 +270,78 @@ def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pi
 def dead_from(at: int, call: int) -> None:
     if call >= at:
         raise Killed
+
+
+Place = Callable[[FenceRow], bool]
+"""Where a run is killed: at the first row for which it holds."""
+
+
+def all_committed(row: FenceRow) -> bool:
+    """No record is left, and Spark has not yet planned the batch that closes windows."""
+    return row.offsets == ENDS and row.planned_log is None
+
+
+def closing(row: FenceRow) -> bool:
+    """The batch that closes windows is planned."""
+    return row.offsets == ENDS and row.planned_log is not None
+
+
+def kill(pipeline: Pipeline, place: Place) -> None:
+    """Run up to a place."""
+    is_dead = threading.Event()
+
+    def die(_call: int) -> None:
+        if is_dead.is_set() or place(pipeline.world.table.rows[PIPELINE]):
+            is_dead.set()
+            raise Killed
+
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever Spark makes of it
+        pipeline.run(fault=die)
+    assert is_dead.is_set()
+
+
+def test_a_run_closes_the_windows_that_its_predecessor_did_not_though_no_record_comes(
+    made: Callable[[], Pipeline],
+) -> None:
+    """The undisturbed run is idle for a while, too; a late record shows the watermark with which that ended."""
+    when_idle: list[dict[tuple[int, str], int]] = []
+
+    def grow(pipeline: Pipeline, looks: int) -> None:
+        if looks == 20:
+            when_idle.append(pipeline.sink.table())
+            pipeline.world.log.ends = dict(LATER)
+
+    undisturbed, *killed = pipelines = made(), made(), made()
+    for pipeline in pipelines:
+        pipeline.state = replace(STATE, output_mode="append")
+    for pipeline, place in zip(killed, (all_committed, closing), strict=True):
+        kill(pipeline, place)
+    before = [pipeline.sink.table() for pipeline in killed]
+    for pipeline in pipelines:
+        pipeline.reports.clear()
+        pipeline.looked = partial(grow, pipeline)
+        pipeline.run()
+
+    assert before[0] == before[1]
+    assert len(before[0]) < len(when_idle[0])
+    assert when_idle[1:] == 2 * when_idle[:1]
+    assert [pipeline.outcome() for pipeline in killed] == 2 * [undisturbed.outcome()]
+    batches = [[report.records for report in pipeline.reports] for pipeline in pipelines]
+    assert batches == [[20, 20, 20, 0, 4, 0], [0, 4, 0], [0, 4, 0]]
+
+
+def as_they_are(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Keep no state."""
+    return events.selectExpr("cast(0 as long) minute", "cast(offset as string) key", "cast(1 as long) count")
+
+
+def test_the_first_batch_without_records_is_the_only_one_where_nothing_is_due(made: Callable[[], Pipeline]) -> None:
+    pipeline = made()
+    pipeline.function = as_they_are
+    for batches in ([20, 20, 20], [0], [0]):
+        pipeline.reports.clear()
+        pipeline.run()
+        assert [report.records for report in pipeline.reports] == batches
 
 
 def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[], Pipeline]) -> None:

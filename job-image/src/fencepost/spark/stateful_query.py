@@ -101,6 +101,7 @@ class StatefulQuery:
         self._quiet()
 
         def guarded(rows: DataFrame, batch: int) -> None:
+            self._source.ran()
             try:
                 write(rows, batch)
             except BaseException as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.batch import Batch
 from fencepost.contract import Reason
@@ -22,6 +22,9 @@ from fencepost.spark.tasks.slicing import slices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+WITHOUT_RECORDS: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
+"""Spark's setting of batches without records, true unless an author changes it."""
 
 
 class Plans(Protocol):
@@ -43,6 +46,11 @@ class Plans(Protocol):
 def offsets_text(offsets: Mapping[str, int]) -> str:
     """Return offsets as Spark writes them into its checkpoint. Equal offsets have equal texts."""
     return json.dumps(dict(sorted(offsets.items())), separators=(",", ":"))
+
+
+def other_text(text: str) -> str:
+    """Return the second text of the same offsets. Spark compares texts, so it plans a batch from one to the other."""
+    return text.removesuffix(" ") if text.endswith(" ") else f"{text} "
 
 
 def offsets_of(text: str) -> dict[str, int]:
@@ -94,6 +102,8 @@ class StreamSource:
         self._rows: Sequence[str] = ()
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
+        self._resumes = spark.conf.get(WITHOUT_RECORDS) == "true"
+        """Spark resumes from a committed batch and has run none since, so it plans none without records."""
 
     @property
     def failure(self) -> BaseException | None:
@@ -108,13 +118,30 @@ class StreamSource:
         """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.SCHEMA`."""
         return self._table.frame().mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
 
+    def ran(self) -> None:
+        """Learn that Spark has run a batch: from here on it plans those without records where they are due."""
+        self._resumes = False
+
     def initial(self) -> str:
         """Return where a query without a checkpoint starts."""
+        self._resumes = False
         return offsets_text(self._plans.start())
 
     def latest(self, start: str) -> str:
-        """Return where the batch after `start` ends."""
-        return offsets_text(self._plans.end(offsets_of(start)))
+        """Return where the batch after `start` ends; `start` when there is nothing to read.
+
+        From the last batch that it has run Spark knows whether one without records is due: the watermark may close
+        windows, timers may fire.  A query that resumes has run none, and would wait for the next record.  So where it
+        finds nothing to read, its first batch is one without records: it ends at the other text of `start`.
+        """
+        offsets = offsets_of(start)
+        end = self._plans.end(offsets)
+        if end != offsets:
+            return offsets_text(end)
+        if not self._resumes:
+            return start
+        self._resumes = False
+        return other_text(start)
 
     def partitions(self, start: str, end: str) -> Sequence[str]:
         """Return a row for each slice of a batch: the same for each question about the batch."""
