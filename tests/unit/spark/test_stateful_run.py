@@ -344,6 +344,41 @@ def test_the_first_batch_without_records_is_the_only_one_where_nothing_is_due(ma
         assert [report.records for report in pipeline.reports] == batches
 
 
+def alarms(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Make a row of the last record, when a timer of processing time fires."""
+    from pyspark.sql import Row  # noqa: PLC0415 - slow to import
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor  # noqa: PLC0415 - slow to import
+
+    class Alarm(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - PySpark's names
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+            return iter(())
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - PySpark's names
+            yield Row(minute=0, key=key[0], count=1)
+
+        def close(self) -> None:
+            pass
+
+    last = events.where("partition = 0 and offset = 39").selectExpr("cast(value as string) key")
+    return last.groupBy("key").transformWithState(
+        Alarm(), "minute long, key string, count long", outputMode="Update", timeMode="ProcessingTime"
+    )
+
+
+def test_timers_fire_though_no_record_comes(made: Callable[[], Pipeline]) -> None:
+    """The next run serves the checkpoint at another location than the run that wrote the schemas of the state."""
+    pipeline = made()
+    pipeline.function, pipeline.looks = alarms, 2
+    kill(pipeline, all_committed)
+    assert pipeline.sink.table() == {}
+    pipeline.run()
+    assert pipeline.sink.table() == {(0, "0"): 1}
+
+
 def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[], Pipeline]) -> None:
     undisturbed, pipeline = made(), made()
     undisturbed.run()

@@ -116,6 +116,20 @@ def test_ticket_to_read_stores_nothing(served: Served) -> None:
     assert ask(location, "GET").content == CONTENT
 
 
+def test_metadata_names_files_where_this_epoch_serves_them(served: Served) -> None:
+    """Another epoch wrote it; other files keep what they hold."""
+    older = (
+        b'v2\n{"paths":["webhdfs://10.0.0.7:7078/e3/state/0/a","webhdfs://[fd00::7]:7078/e12/state/0/b"],"x":"/e3/"}'
+    )
+    here = served.names.location.encode()
+    newer = older.replace(b"webhdfs://10.0.0.7:7078/e3", here).replace(b"webhdfs://[fd00::7]:7078/e12", here)
+    for path, content in (("state/0/_metadata/v2/0", newer), ("state/0/1/1.changelog", older)):
+        assert ask(named(served, "PUT", "op=CREATE", path).location, "PUT", older).status == 201
+        found = named(served, "GET", "op=OPEN", path).location
+        assert ask(found, "GET").content == content
+        assert ask(f"{found}&offset=10&length=60", "GET").content == content[10:70]
+
+
 def test_missing_chunk_is_an_error_and_not_a_short_file(served: Served, chunks: MemoryChunks, tmp_path: Path) -> None:
     assert ask(upload_location(served), "PUT", CONTENT).status == 201
     file = served.checkpoint.open("state/a")

@@ -36,11 +36,15 @@ class UploadTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTicket:
-    """Allows one file to be read, and says which name service receives the report of a failure: 'host:port'."""
+    """Allows one file to be read, and says which name service receives the report of a failure: 'host:port'.
+
+    `location` is the checkpoint's where the file is an operator's metadata; see `operator_metadata`.
+    """
 
     file: str
     length: int
     report_to: str
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

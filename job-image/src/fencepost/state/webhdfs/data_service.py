@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
-from fencepost.state.webhdfs import answers, failure_reports
+from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
 from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, UploadTicket
 from fencepost.state.webhdfs.file_cache import Copy, FileCache
 from fencepost.state.webhdfs.http_server import Answer, Body, Request
@@ -72,10 +72,18 @@ class DataService:
             raise
 
     def _read_file(self, ticket: ReadTicket, request: Request) -> Answer:
+        if ticket.location:
+            return self._read_metadata(ticket, request)
         start, stop = asked_range(request.parameters, ticket.length)
         blocks = self._reported_blocks(ticket, start, stop)
         first = next(blocks, b"")  # a missing chunk is an answer here, and an end of the connection later
         return Answer(status=HTTPStatus.OK, blocks=chain((first,), blocks), length=stop - start)
+
+    def _read_metadata(self, ticket: ReadTicket, request: Request) -> Answer:
+        stored = b"".join(self._reported_blocks(ticket, 0, ticket.length))
+        content = operator_metadata.relocated(stored, ticket.location)
+        start, stop = asked_range(request.parameters, len(content))
+        return Answer.of(HTTPStatus.OK, content[start:stop])
 
     def _reported_blocks(self, ticket: ReadTicket, start: int, stop: int) -> Iterator[bytes]:
         with self._reported(ticket.report_to):

@@ -22,7 +22,7 @@ from uuid import UUID
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.errors import LogTooLong, PathInvalid, PathMissing, PathTaken
 from fencepost.state.tree import StoredFile
-from fencepost.state.webhdfs import answers, failure_reports
+from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
 from fencepost.state.webhdfs.authentication import FailedTicket, Keys, ReadTicket, StoredTicket, UploadTicket
 from fencepost.state.webhdfs.http_server import Answer, BodyTooLong, Request
 
@@ -144,7 +144,10 @@ class NameService:
     def _open(self, path: str, request: Request) -> Answer:
         file = self._checkpoint.open(path)
         if isinstance(file, StoredFile):
-            ticket = self._keys.ticket(ReadTicket(file=str(file.id), length=file.length, report_to=self._address))
+            location = self.location if operator_metadata.is_metadata(path) else ""
+            ticket = self._keys.ticket(
+                ReadTicket(file=str(file.id), length=file.length, report_to=self._address, location=location)
+            )
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")
         if HERE not in request.parameters:
             return self._redirect_here(path, "op=OPEN")
