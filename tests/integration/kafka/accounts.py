@@ -58,12 +58,12 @@ class Topic:
 
 
 @contextmanager
-def topic_of(environment: Environment) -> Iterator[Topic]:
-    """A topic with RECORDS records, on which no account has a right."""
+def topic_of(environment: Environment, records: int = RECORDS) -> Iterator[Topic]:
+    """A topic with records, on which no account has a right."""
     kafka = Kafka(environment.kafka_host)
     topic = Topic(kafka, f"t{uuid.uuid4().hex[:10]}")
     kafka.create(topic.name)
-    kafka.produce(topic.name, RECORDS)
+    kafka.produce(topic.name, records)
     try:
         yield topic
     finally:

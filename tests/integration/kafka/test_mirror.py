@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from fencepost.kafka.mirror import ConsumerGroup, GroupMirror
 from harness.waiting import eventually
 from integration.driver.support import Kafka
-from integration.kafka.accounts import Topic, properties_of, wait_granted
+from integration.kafka.accounts import Topic, properties_of, topic_of, wait_granted
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
@@ -27,12 +26,8 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def topic(environment: Environment) -> Iterator[Topic]:
-    kafka = Kafka(environment.kafka_host)
-    topic = Topic(kafka, f"t{uuid.uuid4().hex[:10]}")
-    kafka.create(topic.name)
-    kafka.produce(topic.name, 40)
-    yield topic
-    topic.remove()
+    with topic_of(environment, records=40) as made:
+        yield made
 
 
 def shown(kafka: Kafka, group: str) -> dict[str, int]:

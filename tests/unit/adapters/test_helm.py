@@ -58,19 +58,22 @@ async def uninstall(helm: Helm, key: ObjectKey = KEY) -> None:
     await helm.change("uninstall", "uninstall", key.name, tenant=key.namespace, namespace="n")
 
 
+def hanging(folder: Path, *, patience: float = 60.0) -> tuple[Helm, Path]:
+    """Return a helm that hangs, and the file with the id of its child."""
+    child = folder / "child"
+    binary = script(folder, f"sleep 600 & echo $! > {child}; wait")
+    return Helm(binary=binary, chart=Path("/chart"), home=folder, patience=patience), child
+
+
 async def test_a_helm_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
-    child = tmp_path / "child"
-    binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
-    helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path, patience=0.5)
+    helm, child = hanging(tmp_path, patience=0.5)
     with pytest.raises(Unreachable, match="was killed"):
         await uninstall(helm)
     await assert_ended(int(child.read_text()))
 
 
 async def test_a_cancelled_call_kills_helm_and_its_children(tmp_path: Path) -> None:
-    child = tmp_path / "child"
-    binary = script(tmp_path, f"sleep 600 & echo $! > {child}; wait")
-    helm = Helm(binary=binary, chart=Path("/chart"), home=tmp_path)
+    helm, child = hanging(tmp_path)
     task = asyncio.create_task(uninstall(helm))
     await until(lambda: child.exists() and bool(child.read_text()))
     task.cancel()

@@ -316,16 +316,7 @@ def test_a_transform_that_raises_on_records_is_tried_again_and_names_the_ranges(
 
 
 def test_poison_of_the_authors_own_names_the_ranges(make: Callable[..., SparkEngine]) -> None:
-    def refuse(batch: DataFrame, context: BatchContext) -> DataFrame:
-        assert context.pipeline
-
-        def check(batches: Any) -> Iterator[Any]:
-            for _ in batches:
-                raise PoisonRecord("record 7 is not JSON")
-            yield from ()
-
-        return batch.mapInArrow(check, batch.schema)
-
+    refuse = in_workers(raising(PoisonRecord("record 7 is not JSON")))
     found = failure(lambda: make(refuse).write(BATCH, row()))
     assert isinstance(found, PoisonRecord)
     assert found.message == "record 7 is not JSON; the batch is t/0 [100, 103), t/1 [7, 9)"
@@ -410,16 +401,7 @@ def test_a_rehearsal_has_the_offsets_and_a_token_under_which_nothing_is_written(
 
 
 def test_a_python_worker_without_memory_is_named_as_such(make: Callable[..., SparkEngine]) -> None:
-    def greedy(batch: DataFrame, context: BatchContext) -> DataFrame:
-        assert context.pipeline
-
-        def take(batches: Any) -> Iterator[Any]:
-            for one in batches:
-                bytearray(1 << 60)
-                yield one
-
-        return batch.mapInArrow(take, batch.schema)
-
+    greedy = in_workers(lambda: bytearray(1 << 60))
     assert isinstance(failure(lambda: make(greedy).write(BATCH, row())), OutOfMemory)
 
 
