@@ -84,7 +84,13 @@ class Served:
 
 @contextmanager
 def serving(
-    chunks: MemoryChunks, cache: Path, *, epoch: int = 1, row: Row | None = None, keys: Keys | None = None
+    chunks: MemoryChunks,
+    cache: Path,
+    *,
+    epoch: int = 1,
+    row: Row | None = None,
+    keys: Keys | None = None,
+    patience: float = 0.0,
 ) -> Iterator[Served]:
     """Serve a row's checkpoint for the block."""
     keys = keys or Keys(SECRET)
@@ -114,6 +120,7 @@ def serving(
         address=f"127.0.0.1:{name_server.port}",
         data_service=services.near,
         failed=failed.append,
+        patience=patience,
     )
     data_server.start("data")
     name_server.start("names")

@@ -13,7 +13,7 @@ from fencepost.state.webhdfs.authentication import (
     UploadTicket,
 )
 
-READ = ReadTicket(file="f", length=3, report_to="h:1")
+READ = ReadTicket(file="f", length=3, report_to="h:1", patience=5.0)
 
 
 class Clock:
@@ -38,7 +38,7 @@ def test_header_is_what_spark_redacts() -> None:
 
 def test_ticket() -> None:
     keys = Keys("secret")
-    upload, stored = UploadTicket(file="f", report_to="h:1"), StoredTicket(file="f", length=3)
+    upload, stored = UploadTicket(file="f", report_to="h:1", patience=5.0), StoredTicket(file="f", length=3)
     assert keys.opened(keys.ticket(READ), ReadTicket) == READ
     assert keys.opened(keys.ticket(upload), UploadTicket) == upload
     assert keys.opened(keys.ticket(stored), StoredTicket) == stored

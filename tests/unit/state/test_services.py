@@ -91,6 +91,22 @@ def test_store_that_is_away(served: Served, chunks: MemoryChunks) -> None:
     assert [(type(error), str(error)) for error in served.failed] == [(FenceUnavailable, "no replica answers")]
 
 
+def test_a_store_is_asked_again_for_as_long_as_the_ticket_says(chunks: MemoryChunks, tmp_path: Path) -> None:
+    """The run says how long: a task that waits in two attempts ends before the operator replaces the run."""
+    asked: list[str] = []
+
+    def away(call: str) -> None:
+        asked.append(call)
+        if len(asked) == 1:
+            raise FenceUnavailable("no replica answers")
+
+    chunks.before = away
+    with serving(chunks, tmp_path / "cache", patience=60.0) as patient:
+        assert ask(upload_location(patient), "PUT", CONTENT).status == 201
+        assert patient.failed == []
+    assert asked[:2] == ["write", "write"]
+
+
 def test_epoch_that_ends_during_the_upload(served: Served) -> None:
     location = upload_location(served)
     served.checkpoint.close()

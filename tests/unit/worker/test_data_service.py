@@ -50,7 +50,7 @@ def test_the_ticket_of_a_driver_with_the_generations_secret_opens_a_file(tmp_pat
     service = server(CONFIG, chunks, tmp_path, Keys("of the generation"), address="127.0.0.1")
     service.start("data")
     try:
-        ticket = ReadTicket(file=str(file), length=length, report_to="127.0.0.1:1")
+        ticket = ReadTicket(file=str(file), length=length, report_to="127.0.0.1:1", patience=0.0)
         assert asked(service.port, DRIVER.ticket(ticket)) == (200, b"state")
         assert asked(service.port, Keys("of another generation").ticket(ticket))[0] == 403
         assert asked(service.port, "")[0] == 403

@@ -170,6 +170,8 @@ class DriverConfig:
     def task_patience(self) -> float:
         """Seconds that one attempt of a task waits for Kafka or Cassandra: its share of `executor_patience`.
 
+        Each ticket for a file of a state carries it to the data service that waits for Cassandra instead of the task.
+
         Spark repeats a task that fails, and that attempt waits again. LONGEST_REQUEST is kept for the last request of
         each attempt. At least SHORTEST_TASK_PATIENCE.
         """

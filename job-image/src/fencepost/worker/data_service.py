@@ -21,11 +21,10 @@ from fencepost.contract import CASSANDRA_CREDENTIALS_DIR, CASSANDRA_TLS_DIR, Dat
 from fencepost.fence.cassandra import tls
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.errors import FenceError
-from fencepost.fence.patience import Patience
 from fencepost.logs import write_to_stderr
 from fencepost.metrics_server import ANY
 from fencepost.state.cassandra import CassandraChunks
-from fencepost.state.chunks import ChunkStore, PatientChunks
+from fencepost.state.chunks import ChunkStore
 from fencepost.state.webhdfs.authentication import Keys
 from fencepost.state.webhdfs.data_service import DataService
 from fencepost.state.webhdfs.file_cache import FileCache
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECRET: Final = "_SPARK_AUTH_SECRET"  # noqa: S105 - the name of Spark's own variable
-PATIENCE: Final = 30.0
-"""Seconds for which a request of Cassandra is repeated; the client waits for longer."""
 CONNECT_AGAIN: Final = 5.0
 """Seconds between two attempts to connect."""
 
@@ -57,8 +54,7 @@ def main() -> None:
 
 def server(config: DataServiceConfig, chunks: ChunkStore, cache: Path, keys: Keys, *, address: str) -> HttpServer:
     """Return the server of these chunks on an address. Raises OSError where the port is taken."""
-    patient = PatientChunks(chunks, Patience(PATIENCE))
-    service = DataService(patient, FileCache(cache, most=config.cache_bytes), keys)
+    service = DataService(chunks, FileCache(cache, most=config.cache_bytes), keys)
     return HttpServer(service.handle, address=address, port=config.port)
 
 

@@ -20,13 +20,11 @@ from fencepost.state.webhdfs.serving import Listening, Scope, serving
 
 CACHE: Final = "fencepost-state"
 """Folder of the scratch volume for files of the state that were written or read here."""
-WORKERS_PATIENCE: Final = 30.0
-"""Seconds for which a data service beside a worker repeats a request to Cassandra."""
 
 
 def client(config: DriverConfig, keys: Keys) -> dict[str, str]:
     """Return Spark's settings for the client of this epoch's checkpoint."""
-    patience = max(config.patience, WORKERS_PATIENCE)
+    patience = max(config.patience, config.task_patience)
     return client_settings(keys.header(scope_of(config.pipeline, config.epoch)), patience=patience)
 
 
@@ -62,7 +60,14 @@ def serve(
     with _folder(host) as folder:
         cache = FileCache(folder, most=state.max_bytes)
         with serving(
-            checkpoint, chunks, keys=keys, scope=scope, listening=listening, cache=cache, failed=failed
+            checkpoint,
+            chunks,
+            keys=keys,
+            scope=scope,
+            listening=listening,
+            cache=cache,
+            failed=failed,
+            patience=config.task_patience,
         ) as location:
             yield location
 

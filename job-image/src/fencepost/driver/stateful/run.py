@@ -99,6 +99,7 @@ class StatefulRun:
         self._query = query
         self._serve = serve
         patience = Patience(config.patience)
+        self._store = chunks
         self._chunks = PatientChunks(chunks, patience)
         self._index = index
         self._ids = FileIds(index, patience)
@@ -229,7 +230,7 @@ class StatefulRun:
             snapshots=self._snapshots,
         )
         try:
-            with replaced(self._cause), self._serve(checkpoint, self._chunks, self._failed) as location:
+            with replaced(self._cause), self._serve(checkpoint, self._store, self._failed) as location:
                 self._query.run(location, self._plan, self._write)
         finally:
             checkpoint.close()

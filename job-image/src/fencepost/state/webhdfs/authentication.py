@@ -28,22 +28,29 @@ class NotAuthentic(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadTicket:
-    """Allows one file to be stored, and says which name service lists it then: 'host:port'."""
+    """Allows one file to be stored, and says which name service lists it then: 'host:port'.
+
+    `patience` is for how many seconds a request to the database is repeated.  The driver says it, because it follows
+    from how long its run may stand still.
+    """
 
     file: str
     report_to: str
+    patience: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTicket:
     """Allows one file to be read, and says which name service receives the report of a failure: 'host:port'.
 
-    `location` is the checkpoint's where the file is an operator's metadata; see `operator_metadata`.
+    `location` is the checkpoint's where the file is an operator's metadata; see `operator_metadata`.  `patience` is as
+    for an upload.
     """
 
     file: str
     length: int
     report_to: str
+    patience: float
     location: str = ""
 
 

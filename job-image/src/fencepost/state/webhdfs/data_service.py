@@ -14,7 +14,8 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, read_file, write_file
+from fencepost.fence.patience import Patience
+from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, PatientChunks, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
 from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
 from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, UploadTicket
@@ -47,7 +48,7 @@ class DataService:
     def _store_file(self, ticket: UploadTicket, body: Body) -> Answer:
         file = UUID(ticket.file)
         with self._reported(ticket.report_to), self._cache.writing(file) as copy:
-            length = write_file(self._store, file, Copied(body, copy), limit=LARGEST_FILE)
+            length = write_file(self._patient(ticket), file, Copied(body, copy), limit=LARGEST_FILE)
         status, content = self._report(ticket.report_to, STORED, StoredTicket(file=ticket.file, length=length))
         return Answer.of(HTTPStatus.CREATED if status == HTTPStatus.OK else status, content)
 
@@ -87,9 +88,12 @@ class DataService:
 
     def _reported_blocks(self, ticket: ReadTicket, start: int, stop: int) -> Iterator[bytes]:
         with self._reported(ticket.report_to):
-            yield from self._blocks(UUID(ticket.file), ticket.length, start, stop)
+            yield from self._blocks(self._patient(ticket), UUID(ticket.file), ticket.length, start, stop)
 
-    def _blocks(self, file: UUID, length: int, start: int, stop: int) -> Iterator[bytes]:
+    def _patient(self, ticket: UploadTicket | ReadTicket) -> ChunkStore:
+        return PatientChunks(self._store, Patience(ticket.patience))
+
+    def _blocks(self, store: ChunkStore, file: UUID, length: int, start: int, stop: int) -> Iterator[bytes]:
         cached = self._cache.open(file, length)
         if cached is not None:
             with cached:
@@ -99,11 +103,11 @@ class DataService:
                     yield block
         elif stop - start == length:
             with self._cache.writing(file) as copy:
-                for block in read_file(self._store, file, length):
+                for block in read_file(store, file, length):
                     copy.write(block)
                     yield block
         else:
-            yield from read_file(self._store, file, length, start=start, stop=stop)
+            yield from read_file(store, file, length, start=start, stop=stop)
 
 
 class Copied:

@@ -40,7 +40,8 @@ class NameService:
 
     `address` is this service's 'host:port' for executors, and `data_service` returns that of the data service for a
     client at an address.  `scope` says whose requests the header authenticates: a pipeline's.  `failed` is called with
-    each error of `failure_reports.REPORTED`, from any thread, before the client has its answer.
+    each error of `failure_reports.REPORTED`, from any thread, before the client has its answer.  `patience` is for how
+    many seconds a data service repeats a request to the database.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class NameService:
         address: str,
         data_service: Callable[[str], str],
         failed: Callable[[Exception], object],
+        patience: float,
     ) -> None:
         self._checkpoint = checkpoint
         self._keys = keys
@@ -61,6 +63,7 @@ class NameService:
         self._address = address
         self._data_service = data_service
         self._failed = failed
+        self._patience = patience
         self._operations: Final[Mapping[tuple[str, str], Callable[[str, Request], Answer]]] = {
             ("DELETE", "DELETE"): self._delete,
             ("GET", "GETFILELINKSTATUS"): self._status,
@@ -130,7 +133,8 @@ class NameService:
         overwrite = _overwrites(request.parameters)
         if not self._checkpoint.is_log(path):
             file = self._checkpoint.create(path, overwrite=overwrite)
-            ticket = self._keys.ticket(UploadTicket(file=str(file), report_to=self._address))
+            allowed = UploadTicket(file=str(file), report_to=self._address, patience=self._patience)
+            ticket = self._keys.ticket(allowed)
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")
         if HERE not in request.parameters:
             return self._redirect_here(path, f"op=CREATE&overwrite={str(overwrite).lower()}")
@@ -144,10 +148,14 @@ class NameService:
     def _open(self, path: str, request: Request) -> Answer:
         file = self._checkpoint.open(path)
         if isinstance(file, StoredFile):
-            location = self.location if operator_metadata.is_metadata(path) else ""
-            ticket = self._keys.ticket(
-                ReadTicket(file=str(file.id), length=file.length, report_to=self._address, location=location)
+            allowed = ReadTicket(
+                file=str(file.id),
+                length=file.length,
+                report_to=self._address,
+                patience=self._patience,
+                location=self.location if operator_metadata.is_metadata(path) else "",
             )
+            ticket = self._keys.ticket(allowed)
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")
         if HERE not in request.parameters:
             return self._redirect_here(path, "op=OPEN")

@@ -48,9 +48,11 @@ def serving(
     listening: Listening,
     cache: FileCache,
     failed: Callable[[Exception], object],
+    patience: float = 0.0,
 ) -> Iterator[str]:
-    """Serve a checkpoint for the block; the value is its location for Spark. `failed` is as for `NameService`.
+    """Serve a checkpoint for the block; the value is its location for Spark.
 
+    `failed` and `patience` are as for `NameService`; 0 where the `chunks` have a patience of their own.
     Raises OSError for a port in use.
     """
     data = HttpServer(DataService(chunks, cache, keys).handle, address=listening.address, port=listening.data_port)
@@ -69,6 +71,7 @@ def serving(
         address=f"{host}:{names.port}",
         data_service=near,
         failed=failed,
+        patience=patience,
     )
     data.start("data service")
     names.start("name service")
