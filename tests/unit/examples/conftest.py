@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import cloudpickle
 
 from present import present
 
@@ -48,6 +49,8 @@ def example(folder: str, module: str) -> ModuleType:
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded
     spec.loader.exec_module(loaded)
+    # Spark's Python workers cannot import it by this name.
+    cloudpickle.register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
     return loaded
 
 

@@ -40,6 +40,10 @@ def arrived(batches: Iterable[Sequence[Record]]) -> list[dict[str, Any]]:
     return [event(given) for batch in batches for given in batch]
 
 
+def minute_of(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
+
+
 def values(rows: Iterable[Row], *names: str) -> list[tuple[Any, ...]]:
     """Columns of the rows, in the order of the rows."""
     return [tuple(row[name] for name in names) for row in rows]
@@ -94,6 +98,30 @@ def test_sessions_are_those_of_all_views_and_are_written_once(spark: SparkSessio
     found = values(rows, "user", "started_at", "ended_at", "views", "first_page")
     assert sorted(found) == sessions(arrived(batches))
     assert len(found) > 20
+
+
+def test_a_view_is_counted_in_its_minute_or_is_in_the_table_of_late_views(spark: SparkSession) -> None:
+    """Views are late by up to 40 minutes, of which the watermark allows five."""
+    batches = disordered(views(200, users=9, every=MINUTE / 4), batch=50, by=160)
+    keys = {"views_per_minute": ["page", "minute"], "late_views": ["page", "minute", "topic", "partition", "offset"]}
+    rows = shop(spark, "views-per-minute", *keys).check_restarts(batches, keys=keys)
+
+    counts: Counter[tuple[str, datetime]] = Counter()
+    late: Counter[tuple[str, datetime, str]] = Counter()
+    watermark = NOON - HOUR
+    for batch in batches:
+        for view in map(event, batch):
+            minute = minute_of(view["at"])
+            if minute + MINUTE <= watermark:
+                late[view["page"], minute, view["user"]] += 1
+            else:
+                counts[view["page"], minute] += 1
+        watermark = max(watermark, max(event(given)["at"] for given in batch) - 5 * MINUTE)
+
+    written = table(rows["views_per_minute"], "page", "minute")
+    assert {key: row["views"] for key, row in written.items()} == counts
+    assert Counter(values(rows["late_views"], "page", "minute", "user")) == late
+    assert len(late) > 3
 
 
 def order_records() -> list[Record]:
@@ -170,3 +198,45 @@ def test_a_payment_that_is_sent_again_counts_once(spark: SparkSession) -> None:
         key: (number[key], cents[key]) for key in number
     }
     assert len(once) < len(arrived(batches))
+
+
+CLOCKS = {"punctual": timedelta(0), "behind": -2 * HOUR, "ahead": 2 * HOUR}
+
+
+def orders_by_clock() -> list[Record]:
+    """Orders of three merchants, one every 15 seconds, each by its merchant's clock and in its merchant's partition."""
+    return [
+        record(
+            "orders",
+            NOON + place * MINUTE / 4 + CLOCKS[merchant],
+            partition=list(CLOCKS).index(merchant),
+            order_id=f"order-{place}",
+            merchant=merchant,
+        )
+        for place, merchant in enumerate(itertools.islice(itertools.cycle(CLOCKS), 240))
+    ]
+
+
+def test_a_merchants_clock_closes_its_own_minutes_alone(spark: SparkSession) -> None:
+    batches = disordered(orders_by_clock(), batch=60, by=80)
+    keys = {"orders_per_merchant": ["merchant", "minute"], "late_orders": ["merchant", "topic", "partition", "offset"]}
+    rows = shop(spark, "orders-per-merchant", *keys).check_restarts(batches, keys=keys)
+
+    counts: Counter[tuple[str, datetime]] = Counter()
+    late = []
+    newest = dict.fromkeys(CLOCKS, NOON - 3 * HOUR)
+    for order in arrived(batches):
+        merchant, minute = order["merchant"], minute_of(order["at"])
+        if minute + 6 * MINUTE <= newest[merchant]:
+            late.append((merchant, minute, order["order_id"]))
+        else:
+            counts[merchant, minute] += 1
+        newest[merchant] = max(newest[merchant], order["at"])
+    closed = {key: orders for key, orders in counts.items() if key[1] + 6 * MINUTE <= newest[key[0]]}
+
+    written = values(rows["orders_per_merchant"], "merchant", "minute", "orders")
+    assert sorted(written) == sorted((*key, orders) for key, orders in closed.items())
+    assert sorted(values(rows["late_orders"], "merchant", "minute", "order_id")) == sorted(late)
+    assert {merchant for merchant, _, _ in late} == set(CLOCKS)
+    assert {merchant for merchant, _, _ in written} == set(CLOCKS)
+    assert len(late) < 0.1 * 240
