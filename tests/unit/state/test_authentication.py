@@ -10,6 +10,7 @@ from fencepost.state.webhdfs.authentication import (
     NotAuthentic,
     ReadTicket,
     StoredTicket,
+    TicketExpired,
     UploadTicket,
 )
 
@@ -64,6 +65,7 @@ def test_refused_tickets() -> None:
             keys.opened(forged, ReadTicket)
     with pytest.raises(NotAuthentic):
         keys.opened(ticket, StoredTicket)
-    clock.time += TICKET_LIFE + 1
-    with pytest.raises(NotAuthentic):
+    clock.time += TICKET_LIFE + 7
+    with pytest.raises(TicketExpired, match="expired 7 s ago") as expired:
         keys.opened(ticket, ReadTicket)
+    assert expired.value.ticket == READ

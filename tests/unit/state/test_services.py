@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,15 +14,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from fakes.checkpoint_services import SECRET, Served, serving
-from fencepost.fence.errors import FenceUnavailable
+from fencepost.fence.errors import FenceClockSkew, FenceUnavailable
 from fencepost.state import directory
 from fencepost.state.chunks import CHUNK, WINDOW
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull, LogTooLong, PathMissing
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.tree import StoredFile
 from fencepost.state.webhdfs import data_service, name_service
-from fencepost.state.webhdfs.authentication import FailedTicket, Keys, StoredTicket
+from fencepost.state.webhdfs.authentication import TICKET_LIFE, FailedTicket, Keys, StoredTicket
+from fencepost.state.webhdfs.data_service import DataService
 from fencepost.state.webhdfs.data_services import DataServices
+from fencepost.state.webhdfs.file_cache import FileCache
+from fencepost.state.webhdfs.http_server import HttpServer
 
 CONTENT = b"x" * (CHUNK + 1)
 
@@ -187,6 +191,27 @@ def test_a_log_that_is_too_long_is_reported(served: Served, monkeypatch: pytest.
     location = named(served, "PUT", "op=CREATE", "offsets/.7.tmp").location
     assert ask(location, "PUT", b"x" * 11, header=served.names.header).status == 507
     assert [(type(error), "offsets/.7.tmp" in str(error)) for error in served.failed] == [(LogTooLong, True)]
+
+
+@pytest.mark.parametrize("ahead", [2 * TICKET_LIFE, -2 * TICKET_LIFE])
+def test_clocks_that_are_hours_apart_are_named(
+    served: Served, chunks: MemoryChunks, tmp_path: Path, ahead: float
+) -> None:
+    """A node that is ahead refuses the driver's tickets, and the driver those of a node that is behind."""
+    keys = Keys(SECRET, now=lambda: time.time() + ahead)
+    service = DataService(chunks, FileCache(tmp_path / "other", most=0), keys)
+    server = HttpServer(service.handle, address="127.0.0.1", port=0)
+    server.start("data service of another node")
+    try:
+        location = upload_location(served).replace(f":{served.data_server.port}/", f":{server.port}/")
+        assert ask(location, "PUT", CONTENT).status == 503
+    finally:
+        server.stop()
+    assert not is_listed(served)
+    (failure,) = served.failed
+    assert isinstance(failure, FenceClockSkew)
+    assert "an hour apart" in str(failure)
+    assert "clocks of the nodes" in failure.remedy
 
 
 def test_a_failure_that_no_data_service_reports_is_not_believed(served: Served) -> None:

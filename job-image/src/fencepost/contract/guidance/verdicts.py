@@ -232,9 +232,10 @@ VERDICT: Final = {
     Reason.CLOCK_SKEW: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,
-        situation="The clock of the driver's node is minutes apart from Cassandra's, or the row's is ahead (54)",
+        situation="The clock of the driver's node is minutes apart from Cassandra's, the row's is ahead, or those of "
+        "two nodes of a stateful pipeline are an hour apart (54)",
         does=WAITS,
-        remedy="correct the time of the node; for the row, follow the message",
+        remedy="correct the time of the node that the message names; for the row, follow the message",
         steps=(PODS,),
     ),
 }

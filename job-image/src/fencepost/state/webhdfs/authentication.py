@@ -12,18 +12,21 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from fencepost.fence.errors import FenceClockSkew
+
 HEADER_PREFIX: Final = "x-fencepost-secret-"
 TICKET_LIFE: Final = 3600.0
-"""Seconds. A reader whose ticket has expired asks the name service for another one; nodes' clocks differ by less."""
+"""Seconds. A ticket is used at once, so only nodes whose clocks differ by more see one that has expired."""
 
 
 class NotAuthentic(Exception):
-    """The header or the ticket is missing, forged, expired or made for something else."""
+    """The header or the ticket is missing, forged or made for something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,16 @@ class FailedTicket:
 
 
 Ticket: TypeAlias = UploadTicket | ReadTicket | StoredTicket | FailedTicket
+
+
+class TicketExpired(FenceClockSkew):
+    """A ticket of ours has expired. `ticket` is None where another process reports it."""
+
+    def __init__(self, message: str, *, ticket: Ticket | None = None) -> None:
+        super().__init__(message, remedy="Correct the clocks of the nodes of the driver and its workers (see NTP).")
+        self.ticket = ticket
+
+
 T = TypeVar("T", UploadTicket, ReadTicket, StoredTicket, FailedTicket)
 
 
@@ -98,14 +111,21 @@ class Keys:
         return f"{text.decode()}.{self._mac(b'ticket ' + text)}"
 
     def opened(self, value: str, kind: type[T]) -> T:
-        """Return the ticket of this kind; raises NotAuthentic."""
+        """Return the ticket of this kind. Raises NotAuthentic, TicketExpired."""
         text, _, mac = value.partition(".")
         if not hmac.compare_digest(mac.encode(), self._mac(b"ticket " + text.encode()).encode()):
             raise NotAuthentic("the ticket is not ours")
         fields = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if fields.pop("kind") != kind.__name__ or fields.pop("until") < self._now():
-            raise NotAuthentic("the ticket has expired, or is for something else")
-        return kind(**fields)
+        if fields.pop("kind") != kind.__name__:
+            raise NotAuthentic("the ticket is for something else")
+        late, found = self._now() - fields.pop("until"), kind(**fields)
+        if late > 0:
+            raise TicketExpired(
+                f"a ticket expired {late:.0f} s ago by the clock of {os.uname().nodename}: tickets are used within"
+                " seconds, so the clocks of two nodes of the pipeline are an hour apart",
+                ticket=found,
+            )
+        return found
 
     def _mac(self, message: bytes) -> str:
         return hmac.digest(self._secret, b"fencepost webhdfs " + message, hashlib.sha256).hex()

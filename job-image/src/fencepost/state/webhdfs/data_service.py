@@ -18,7 +18,7 @@ from fencepost.fence.patience import Patience
 from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, PatientChunks, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
 from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
-from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, UploadTicket
+from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, TicketExpired, UploadTicket
 from fencepost.state.webhdfs.file_cache import Copy, FileCache
 from fencepost.state.webhdfs.http_server import Answer, Body, Request
 from fencepost.state.webhdfs.name_service import FAILED, STORED, asked_range
@@ -42,6 +42,10 @@ class DataService:
             if request.method == "PUT":
                 return self._store_file(self._keys.opened(ticket, UploadTicket), request.body)
             return self._read_file(self._keys.opened(ticket, ReadTicket), request)
+        except TicketExpired as error:
+            if isinstance(error.ticket, UploadTicket | ReadTicket):
+                self._report_failure(error.ticket.report_to, error)
+            return answers.failure(error)
         except answers.FAILURES as error:
             return answers.failure(error)
 
@@ -68,9 +72,12 @@ class DataService:
         try:
             yield
         except failure_reports.REPORTED as error:
-            with suppress(NameServiceUnavailable):
-                self._report(address, FAILED, failure_reports.ticket_of(error))
+            self._report_failure(address, error)
             raise
+
+    def _report_failure(self, address: str, error: Exception) -> None:
+        with suppress(NameServiceUnavailable):
+            self._report(address, FAILED, failure_reports.ticket_of(error))
 
     def _read_file(self, ticket: ReadTicket, request: Request) -> Answer:
         if ticket.location:

@@ -10,7 +10,7 @@ from typing import Final
 
 from fencepost.fence import errors
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
-from fencepost.state.webhdfs.authentication import FailedTicket
+from fencepost.state.webhdfs.authentication import FailedTicket, TicketExpired
 
 REPORTED: Final = (errors.FenceError, CheckpointDamaged, CheckpointFull)
 """What ends a run for a reason of its own; the other errors answer what Spark asked."""
@@ -29,6 +29,7 @@ _KINDS: Final[dict[str, type[Exception]]] = {
         errors.FenceSchemaMissing,
         errors.FenceUnauthorized,
         errors.FenceUnavailable,
+        TicketExpired,
     )
 }
 
