@@ -126,6 +126,7 @@ PASSED = [
     (250, 200, False),  # a transaction's marker beside each
     (251, 200, True),
     (51, 100, True),  # one record, none set aside
+    (50, 100, False),  # a batch without records, with which a stateful run begins on an idle topic
 ]
 
 

@@ -76,6 +76,14 @@ def test_a_run_that_sets_aside_all_that_it_reads_does_not_earn_a_new_budget() ->
     assert (found.count, found.attempts) == (0, 19)
 
 
+def test_an_idle_run_ends_the_row_of_failures_though_it_commits_batches_without_records() -> None:
+    """Timers of a stateful pipeline make one after the other."""
+    found = idle(
+        replace(FAILED, count=7, attempts=19, epoch=1), replace(ROW, offsets={"orders/0": 50}, committed_at=NOW)
+    )
+    assert (found.count, found.attempts) == (0, 0)
+
+
 def waiting(failure: FailureStatus) -> Scene:
     return BURIED.said(run=ENDED, failure=failure)
 

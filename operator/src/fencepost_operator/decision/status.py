@@ -185,15 +185,19 @@ def has_committed(run: RunStatus, row: FenceRow | None) -> bool:
 
 
 def has_progressed(run: RunStatus, row: FenceRow | None) -> bool:
-    """Return whether the run has committed more than records that it set aside.
+    """Return whether the run has committed more than batches without records, and records that it set aside.
 
     A run that passes no more offsets than it sets aside does no good: a transaction's marker beside each record is
-    passed as well.
+    passed as well.  Nor does a stateful run that ends after the batch without records with which each one begins.
     """
     if row is None or not has_committed(run, row):
         return False
-    aside = row.dead_letters - run.resumed_dead_letters
-    return aside <= 0 or sum(row.offsets.values()) - run.resumed_offsets - aside > aside
+    passed, aside = sum(row.offsets.values()) - run.resumed_offsets, _set_aside(run, row)
+    return passed - aside > aside if aside else passed != 0
+
+
+def _set_aside(run: RunStatus, row: FenceRow) -> int:
+    return max(0, row.dead_letters - run.resumed_dead_letters)
 
 
 def _run(
@@ -360,7 +364,8 @@ def _reset_restart_budget(
         return status
     if not has_progressed(run, row) and not _idles(run, spec, could_read=could_read, now=now):
         return status
-    attempts = attempts_used(failure) if has_committed(run, row) and not has_progressed(run, row) else 0
+    sets_aside = row is not None and _set_aside(run, row) > 0 and not has_progressed(run, row)
+    attempts = attempts_used(failure) if sets_aside else 0
     return replace(
         status,
         failure=replace(failure, count=0, attempts=attempts, smallest=0, repeats=0, next_attempt_at=None),

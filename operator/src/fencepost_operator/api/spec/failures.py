@@ -55,8 +55,8 @@ class RestartSpec(Model):
     max_attempts: Annotated[int, Field(ge=0, le=1000)] = 20
     """Failures in a row after which the pipeline is Stalled and waits for a human; 0 tries forever. 20 take about an
     hour. A dependency that does not answer, and a pod or node that is lost, do not count; a Kafka or Cassandra that
-    does not answer the driver alone, and the operator always, does. A commit resets the count, unless the run set as
-    many records aside as it passed; so does a driver that lives for stallTimeout with nothing to read."""
+    does not answer the driver alone, and the operator always, does. A commit of records resets the count, unless the
+    run set as many aside as it passed; so does a driver that lives for stallTimeout with nothing to read."""
     nonce: Annotated[Line, Field(max_length=64)] = ""
     """Any text. Another value resets the count and starts a run, also where the pipeline is Stalled; a run that streams
     continues."""
