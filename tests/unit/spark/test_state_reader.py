@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,41 @@ def joined(events: DataFrame, _: StreamContext) -> DataFrame:
     right = events.where("partition = 1").selectExpr("offset p", "timestamp u").withWatermark("u", "5 hours")
     within = left.join(right, _expression("o = p and u between t - interval 1 hour and t + interval 1 hour"))
     return within.selectExpr("0L minute", "cast(o as string) key", "1L count")
+
+
+def visits(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Keep of each value how often it was seen, and where."""
+    from pyspark.sql import Row  # noqa: PLC0415 - slow to import
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor  # noqa: PLC0415 - slow to import
+
+    class Visits(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+            self._times = handle.getValueState("times", "n long")
+            self._offsets = handle.getListState("offsets", "partition int, offset long")
+            self._last = handle.getMapState("last", "partition int", "offset long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - PySpark's names
+            times = self._times.get()[0] if self._times.exists() else 0
+            for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+                times += 1
+                self._offsets.appendValue((row.partition, row.offset))
+                self._last.updateValue((row.partition,), (row.offset,))
+            self._times.update((times,))
+            self._handle.registerTimer(FAR)
+            yield Row(minute=0, key=key[0], count=times)
+
+        def close(self) -> None:
+            pass
+
+    keyed = events.selectExpr("cast(value as string) key", "partition", "offset").groupBy("key")
+    return keyed.transformWithState(
+        Visits(), "minute long, key string, count long", outputMode="Update", timeMode="ProcessingTime"
+    )
+
+
+FAR = 4102444800000
+"""When the timers fire, in ms: in 2100."""
 
 
 def _expression(text: str) -> Any:
@@ -146,6 +181,23 @@ def test_windows_are_as_they_were_last_written(made: Callable[[], Pipeline], tmp
     folder = tmp_path / "parquet"
     exported = reading.rows(export=Export(format=ExportFormat.PARQUET, folder=str(folder)))
     assert exported.exported == len(rows) == pq.read_table(folder).num_rows
+
+
+def test_each_variable_of_a_processor_is_a_store(made: Callable[[], Pipeline], tmp_path: Path) -> None:  # noqa: F811
+    pipeline = made()
+    pipeline.function = visits
+    pipeline.run()
+    reading = Reading(pipeline, tmp_path)
+    (operator,) = present(reading.answer(operators=OperatorsQuestion(counted=True)).operators)
+    stores = {store.name: store.rows for store in operator.stores}
+    assert stores == {"last": 6, "offsets": sum(ENDS.values()), "times": 3, "timers": 3}
+
+    times = [json.loads(row) for row in reading.rows(store="times").rows]
+    assert {row["key"]["key"]: row["value"]["n"] for row in times} == counts(ENDS)
+    offsets = reading.rows(store="offsets", key={"key": "1"})
+    assert len(offsets.rows) == counts(ENDS)["1"]
+    timers = [json.loads(row) for row in reading.rows(store="timers").rows]
+    assert {row["expiration_timestamp_ms"] for row in timers} == {FAR}
 
 
 def test_each_side_of_a_join_is_a_store(

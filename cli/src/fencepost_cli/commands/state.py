@@ -49,7 +49,7 @@ class Chosen:
     ] = None
     store: Annotated[
         str | None,
-        typer.Option("--store", help="The operator's store: left or right of a join. [default: the only one]"),
+        typer.Option("--store", help="The operator's store: a side of a join, or a variable. [default: the only one]"),
     ] = None
     key: Annotated[
         list[str] | None,

@@ -6,6 +6,7 @@ Spark runs in this process alone, in local mode, and has no access to Cassandra.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from fencepost.spark.jvm.gateway import Gateway
 from fencepost.spark.session import STATE_STORE, first_line
 from fencepost.state.questions import (
     JOIN_SIDES,
+    TIMERS,
     Answer,
     Export,
     ExportFormat,
@@ -38,6 +40,9 @@ LARGEST_RESULT: Final = "64m"
 START: Final = 120.0
 """Seconds for the JVM to start."""
 _JOIN: Final = "symmetricHashJoin"
+_PROCESSOR: Final = "transformWithState"
+_OF_TIMERS: Final = "$"
+"""How Spark's own variables begin, which hold the timers: an author's cannot."""
 _SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -119,7 +124,11 @@ def _store_names(rows: list[Row]) -> list[str]:
     """Return the names of the stores of one operator, from the rows of its metadata."""
     if rows[0].operatorName == _JOIN:
         return list(JOIN_SIDES)
-    return sorted(row.stateStoreName for row in rows)
+    if not rows[0].operatorName.startswith(_PROCESSOR):
+        return sorted(row.stateStoreName for row in rows)
+    variables = {each["stateName"] for each in json.loads(rows[0].operatorProperties)["stateVariables"]}
+    authors = {name for name in variables if not name.startswith(_OF_TIMERS)}
+    return sorted(authors | ({TIMERS} if variables > authors else set()))
 
 
 def _rows(spark: SparkSession, location: str, operators: tuple[Operator, ...], question: RowsQuestion) -> Rows:
@@ -171,7 +180,11 @@ def _frame(spark: SparkSession, location: str, operator: Operator, store: str) -
 
 def _options(operator: Operator, store: str) -> dict[str, str]:
     """Return how Spark's state reader is given a store."""
-    return {"joinSide": store} if operator.name == _JOIN else {"storeName": store}
+    if operator.name == _JOIN:
+        return {"joinSide": store}
+    if not operator.name.startswith(_PROCESSOR):
+        return {"storeName": store}
+    return {"readRegisteredTimers": "true"} if store == TIMERS else {"stateVarName": store}
 
 
 def _counted(spark: SparkSession, location: str, operator: Operator) -> Operator:

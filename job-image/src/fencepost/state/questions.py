@@ -12,6 +12,8 @@ from fencepost.contract.codec import decode, encode
 READER: Final = "fencepost.spark.state_reader"
 """The module that reads a Request on its standard input, and writes an Answer to its standard output."""
 JOIN_SIDES: Final = ("left", "right")
+TIMERS: Final = "timers"
+"""The store of the timers that are registered with transformWithState."""
 
 
 class ExportFormat(StrEnum):
@@ -73,7 +75,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """One store of an operator: a side of a join, or Spark's 'default'. `rows` is None where they were not counted."""
+    """One store of an operator: a side of a join, a variable or the timers of transformWithState, or Spark's 'default'.
+
+    `rows` is None where they were not counted.
+    """
 
     name: str
     rows: int | None = None
