@@ -13,10 +13,11 @@ import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
 from fakes.manifests import values_of
+from fakes.secrets import Secrets
 from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
-from fencepost_operator.api import Event, EventType, ObjectKey, Pipeline, ReconcileConfig, Revision, Spec, State
+from fencepost_operator.api import Event, EventType, Pipeline, ReconcileConfig, Revision, Spec, State
 from fencepost_operator.desired.identity.revision import controller_revision
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_config import run_config
@@ -329,10 +330,7 @@ async def test_the_retention_of_a_topic_and_no_age_where_nothing_is_unread(stage
 
 # What cannot be reached, on the adapters alone
 
-
-class _WrongPassword:
-    async def secret(self, _key: ObjectKey, _name: str) -> Mapping[str, str]:
-        return {"username": "fencepost", "password": "wrong"}
+_WRONG_PASSWORD = Secrets({"username": "fencepost", "password": "wrong"})
 
 
 @pytest.mark.integration
@@ -343,7 +341,7 @@ async def test_a_kafka_or_cassandra_that_is_not_there_is_unreachable(tmp_path: P
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
             await stage.ports.fences.read(replace(stage.cassandra, port=1), "contract/a/b")
         with pytest.raises(Denied) as caught:
-            await CassandraFenceStore(_WrongPassword()).read(stage.cassandra, "contract/a/b")
+            await CassandraFenceStore(_WRONG_PASSWORD).read(stage.cassandra, "contract/a/b")
         assert "credentialsFrom" in caught.value.remedy
         nowhere = replace(stage.cassandra, contact_points=("absent.fencepost.test",))
         with pytest.raises(Unreachable, match="absent"):

@@ -57,7 +57,7 @@ async def running() -> tuple[Stage, Cut]:
 
 
 def ready(stage: Stage) -> Condition:
-    return next(c for c in stage.pipeline.status.conditions if c.type == "Ready")
+    return present(stage.condition("Ready"))
 
 
 @pytest.mark.parametrize("side", SIDES)

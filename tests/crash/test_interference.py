@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +26,8 @@ from present import present
 
 
 def ready(stage: Stage) -> tuple[str, str]:
-    return next((c.status, c.reason) for c in stage.pipeline.status.conditions if c.type == "Ready")
+    found = present(stage.condition("Ready"))
+    return found.status, found.reason
 
 
 def commits_before_each_takeover(stage: Stage) -> Driver:
@@ -100,20 +102,28 @@ async def test_a_create_that_leaves_nothing_behind_is_reported_and_tried_ever_mo
     assert ready(stage) == ("False", "NoEffect")
 
 
+def refuses(stage: Stage, action: str, error: Exception, *, times: float = math.inf) -> Callable[[], int]:
+    """Let the next writes of a kind fail; return what counts its tries from now on."""
+    first = stage.gate.writes.count(action)
+
+    def tries() -> int:
+        return stage.gate.writes.count(action) - first
+
+    def fail(_number: int, name: str) -> None:
+        if name == action and tries() <= times:
+            raise error
+
+    stage.gate.before = fail
+    return tries
+
+
 @pytest.mark.parametrize(("action", "reason"), [("start", "StartFailed"), ("take_over", "CassandraRejected")])
 async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_rarely(action: str, reason: str) -> None:
-    stage, tries = await Stage.streaming(), 0
-
-    def contend(_number: int, name: str) -> None:
-        nonlocal tries
-        if name == action:
-            tries += 1
-            raise Conflict("another client writes it at the same time")
-
-    stage.gate.before = contend
+    stage = await Stage.streaming()
+    tries = refuses(stage, action, Conflict("another client writes it at the same time"))
     stage.world.kill_driver()
     await stage.run(300)
-    assert 2 < tries < 15
+    assert 2 < tries() < 15
     assert ready(stage) == ("False", reason)
     assert "another client writes it at the same time (tried" in stage.pipeline.status.message
     stage.gate.before = lambda _number, _name: None
@@ -122,35 +132,19 @@ async def test_an_action_that_always_conflicts_is_reported_and_tried_ever_more_r
 
 async def test_an_action_that_waits_for_its_turn_has_not_failed_and_is_tried_until_it_comes() -> None:
     """A hundred deletions at once wait for Helm: none of them fails, and each keeps its pipeline under observation."""
-    stage, tries = await Stage.streaming(), 0
-
-    def queue(_number: int, name: str) -> None:
-        nonlocal tries
-        if name == "start":
-            tries += 1
-            if tries < 20:
-                raise Busy("no turn at Helm within 60 s")
-
-    stage.gate.before = queue
+    stage = await Stage.streaming()
+    tries = refuses(stage, "start", Busy("no turn at Helm within 60 s"), times=19)
     stage.world.kill_driver()
-    await stage.until(lambda: tries >= 20)
+    await stage.until(lambda: tries() >= 20)
     assert "StartFailed" not in stage.reported
     await stage.running()
 
 
 async def test_one_conflict_is_not_a_failure() -> None:
-    stage, tries = await Stage.streaming(), 0
-
-    def contend(_number: int, name: str) -> None:
-        nonlocal tries
-        if name == "start":
-            tries += 1
-            if tries == 1:
-                raise Conflict("another client has just written")
-
-    stage.gate.before = contend
+    stage = await Stage.streaming()
+    tries = refuses(stage, "start", Conflict("another client has just written"), times=1)
     stage.world.kill_driver()
-    await stage.until(lambda: tries > 1)
+    await stage.until(lambda: tries() > 1)
     assert "StartFailed" not in stage.reported
 
 

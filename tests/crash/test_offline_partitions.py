@@ -7,7 +7,7 @@ from fakes.manifests import body
 from fakes.paging import Paging
 from fakes.stage import POLICY, Stage
 from fakes.world import World
-from fencepost_operator.api import Condition, Reason
+from fencepost_operator.api import Reason
 from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER, PARTITIONS_OFFLINE
 from present import present
 
@@ -22,19 +22,15 @@ async def leaderless() -> Stage:
     return stage
 
 
-def found(stage: Stage, kind: str) -> Condition | None:
-    return next((c for c in stage.pipeline.status.conditions if c.type == kind), None)
-
-
 async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read() -> None:
     stage = await leaderless()
     await stage.run(OFFLINE_AFTER.total_seconds() - 20)
-    assert found(stage, PARTITIONS_OFFLINE) is None
+    assert stage.condition(PARTITIONS_OFFLINE) is None
     before = stage.row.offsets
     await stage.run(40)
     after = stage.row.offsets
     assert (after["orders/0"] > before["orders/0"], after["orders/1"]) == (True, before["orders/1"])
-    condition = present(found(stage, PARTITIONS_OFFLINE))
+    condition = present(stage.condition(PARTITIONS_OFFLINE))
     assert "orders/1 since" in condition.message
     assert [page.reason for page in stage.pipeline.status.pages] == [Reason.PARTITIONS_OFFLINE]
 
@@ -42,7 +38,7 @@ async def test_a_partition_without_a_leader_is_paged_while_the_others_are_read()
 async def test_ready_says_at_once_that_the_lag_of_a_partition_without_a_leader_is_unknown() -> None:
     stage = await leaderless()
     await stage.run(20)
-    ready = present(found(stage, "Ready"))
+    ready = present(stage.condition("Ready"))
     assert (ready.status, "orders/1, whose lag is unknown" in ready.message) == ("True", True)
     assert [each.partition for each in stage.pipeline.status.offline_partitions] == ["orders/1"]
 
@@ -55,7 +51,7 @@ async def test_an_election_is_not_reported_and_a_leader_ends_the_condition() -> 
     assert not stage.pipeline.status.offline_partitions
     stage.world.leaderless.add("orders/1")
     await stage.run(OFFLINE_AFTER.total_seconds() + 10)
-    assert found(stage, PARTITIONS_OFFLINE) is not None
+    assert stage.condition(PARTITIONS_OFFLINE) is not None
     stage.world.leaderless.clear()
     await stage.run(10)
-    assert (found(stage, PARTITIONS_OFFLINE), stage.epoch) == (None, 1)
+    assert (stage.condition(PARTITIONS_OFFLINE), stage.epoch) == (None, 1)

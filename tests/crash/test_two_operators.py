@@ -102,6 +102,17 @@ def check_clusters(stage: Stage) -> None:
     assert all(count == 1 for count in users.values()), f"two drivers on one cluster: {users}"
 
 
+async def arrives(stage: Stage, schedule: Schedule) -> None:
+    """End all trouble; what was asked for is there within `CALM`."""
+    end_trouble(stage)
+    schedule.faults = 0.0
+    end = stage.world.now.timestamp() + CALM
+    while not arrived(stage):
+        assert stage.world.now.timestamp() < end, f"not arrived: {stage.pipeline.status}; {stage.world.events[-8:]}"
+        await schedule.step()
+        check_clusters(stage)
+
+
 @pytest.mark.parametrize("seed", range(30))
 async def test_two_operators_never_let_two_drivers_commit_and_arrive(seed: int) -> None:
     stage, chance = Stage(), random.Random(seed)
@@ -121,13 +132,7 @@ async def test_two_operators_never_let_two_drivers_commit_and_arrive(seed: int) 
         check_clusters(stage)
     check(stage, operators)
     await operators[1].end()
-    end_trouble(stage)
-    schedule.faults = 0.0
-    end = stage.world.now.timestamp() + CALM
-    while not arrived(stage):
-        assert stage.world.now.timestamp() < end, f"not arrived: {stage.pipeline.status}; {stage.world.events[-8:]}"
-        await schedule.step()
-        check_clusters(stage)
+    await arrives(stage, schedule)
     check(stage, operators[:1])
     await operators[0].end()
 
@@ -168,15 +173,9 @@ async def test_of_two_operators_with_a_lease_one_acts_and_they_arrive(seed: int)
         leaders.update(leading)
     assert leaders
     check(stage, operators)
-    end_trouble(stage)
-    schedule.faults = 0.0
     for operator in operators:
         operator.frozen = False
-    end = stage.world.now.timestamp() + CALM
-    while not arrived(stage):
-        assert stage.world.now.timestamp() < end, f"not arrived: {stage.pipeline.status}; {stage.world.events[-8:]}"
-        await schedule.step()
-        check_clusters(stage)
+    await arrives(stage, schedule)
     check(stage, operators)
     for operator in operators:
         await operator.end()

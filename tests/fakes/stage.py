@@ -13,7 +13,7 @@ from fakes.paging import Paging
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import FenceRow
-from fencepost_operator.api import Condition, ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
+from fencepost_operator.api import Condition, ObjectKey, Pipeline, ReconcileConfig, State, condition_of, read_pipeline
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.reconciler import Reconciler
 
@@ -152,7 +152,7 @@ class Stage:
 
     def condition(self, kind: str) -> Condition | None:
         """Return a condition of the pipeline."""
-        return next((c for c in self.pipeline.status.conditions if c.type == kind), None)
+        return condition_of(self.pipeline.status.conditions, kind)
 
     def status_of(self, kind: str) -> str | None:
         """Return the status of a condition."""

@@ -7,13 +7,13 @@ import ipaddress
 import socket
 import struct
 import time
-from collections.abc import Mapping
 from typing import Final
 
 import pytest
 from hypothesis import given
 
 from fakes.connections import connection_to
+from fakes.secrets import Secrets
 from fencepost_operator.adapters import dialing as dialing_module
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.cassandra.sessions import Limits
@@ -28,11 +28,6 @@ from security.hostile import hostile_text
 
 ELSEWHERE: Final = EndpointPolicy(entries=parse_entries(["kafka.example:9092", "10.9.0.0/16:*"]))
 API_SERVER: Final = parse_address("10.9.0.1")
-
-
-class NoSecrets:
-    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
-        return {}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def test_a_wrong_entry_is_refused_at_the_start(text: str) -> None:
 
 
 async def kafka_says(servers: str, policy: EndpointPolicy) -> PortError:
-    offsets = KafkaOffsets(NoSecrets(), policy)
+    offsets = KafkaOffsets(Secrets(), policy)
     with pytest.raises(PortError) as caught:
         await offsets.ends(KafkaConnection(namespace="n", bootstrap_servers=servers, topics=("t",)))
     await offsets.close()
@@ -193,7 +188,7 @@ async def test_failures_to_connect_read_the_same_where_endpoints_are_restricted(
 
 
 async def cassandra_says(point: str, port: int, policy: EndpointPolicy, limits: Limits | None = None) -> PortError:
-    store = CassandraFenceStore(NoSecrets(), limits, policy=policy)
+    store = CassandraFenceStore(Secrets(), limits, policy=policy)
     connection = connection_to(point, port=port)
     with pytest.raises(PortError) as caught:
         await store.read(connection, "a/b/c")

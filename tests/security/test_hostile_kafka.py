@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from fakes.kafka import DESCRIBE_CONFIGS, LIST_OFFSETS, Broker
+from fakes.secrets import NoSecrets
 from fencepost_operator.adapters.kafka import client_pool
 from fencepost_operator.adapters.kafka.client_pool import ClientLimits
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
@@ -21,11 +22,6 @@ from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Busy, Rejected, Unreachable
 from fencepost_operator.observation import Unknown
 from present import present
-
-
-class NoSecrets:
-    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
-        raise AssertionError
 
 
 def place(broker: Broker, *, namespace: str = "loud") -> KafkaConnection:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.listener import Listener
+from fakes.secrets import Secrets
 from fencepost.contract import kafka_properties
 from fencepost.contract.kafka_properties import ALLOWED, DRIVER_ONLY, RESERVED
 from fencepost_operator.adapters.kafka.client import FREE_TEXT, open_client
@@ -45,14 +45,6 @@ class Clients(Listener):
 def listener() -> Iterator[Clients]:
     with closing(Clients()) as found:
         yield found
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    data: Mapping[str, str]
-
-    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
-        return self.data
 
 
 def token(folder: Path) -> Path:

@@ -6,17 +6,17 @@ The user may Describe and Read one topic, and nothing else: no group, no cluster
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
+from fakes.secrets import Secrets
 from fencepost.batch import Range
 from fencepost.errors import DependencyDown, WorkerError, from_text
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
-from fencepost_operator.api import KafkaConnection, ObjectKey
+from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Denied, Unreachable
 from harness.waiting import answered
 from integration.kafka.accounts import RECORDS, Topic, properties_of, topic_of, wait_granted
@@ -68,16 +68,6 @@ def test_read_without_describe_suffices_too(environment: Environment, topic: Top
     wait_granted(topic, properties)
     assert KafkaLog(properties, [topic.name], patience=60).state().topic_ids
     assert sum(batch.num_rows for batch in read(all_of(topic), properties, patience=60)) == RECORDS
-
-
-@dataclass
-class Secrets:
-    """One Secret, for the operator."""
-
-    content: Mapping[str, str]
-
-    async def secret(self, _key: ObjectKey, _name: str) -> Mapping[str, str]:
-        return self.content
 
 
 def connection(topic: Topic, properties: Mapping[str, str]) -> tuple[Secrets, KafkaConnection]:

@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka import Producer
 
 from brokers.campaign import USERS
+from fakes.secrets import NoSecrets
 from fencepost.batch import Range
 from fencepost.kafka.log import KafkaLog
 from fencepost.kafka.reader import read
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
-from fencepost_operator.api import KafkaConnection, ObjectKey
+from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Unreachable
 from harness.waiting import eventually, eventually_async
 from integration.driver.support import Kafka
@@ -81,11 +82,6 @@ def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_tr
         assert found == [str(number).encode() for number in range(10, 20)]
     finally:
         kafka.remove()
-
-
-class NoSecrets:
-    async def secret(self, _key: ObjectKey, _name: str) -> Mapping[str, str]:
-        raise AssertionError
 
 
 @pytest.mark.parametrize("dead", [1, 2])

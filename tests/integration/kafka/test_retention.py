@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from fakes.secrets import Secrets
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.adapters.kafka.record_ages import FRACTION, PRECISION
 from fencepost_operator.api import KafkaConnection, ObjectKey
@@ -27,14 +28,6 @@ pytestmark = pytest.mark.integration
 
 DAY = 86_400
 READER = ObjectKey("n", "orders")
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    data: Mapping[str, str] = field(default_factory=dict)
-
-    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
-        return self.data
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
 
+from fakes.secrets import Secrets
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_entries
@@ -20,14 +20,6 @@ from present import present
 from testbed.environment import Environment
 
 pytestmark = pytest.mark.integration
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    data: Mapping[str, str] = field(default_factory=dict)
-
-    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
-        return self.data
 
 
 @pytest.fixture

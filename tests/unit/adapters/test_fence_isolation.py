@@ -6,13 +6,14 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fakes.connections import connection_to
+from fakes.secrets import NoSecrets
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra.session import connect
@@ -21,7 +22,7 @@ from fencepost.fence.memory import MemoryFenceTable
 from fencepost_operator.adapters.cassandra import login, sessions
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.cassandra.sessions import Limits
-from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Busy, Unreachable
 from fencepost_operator.turns import time_limit
 
@@ -44,11 +45,6 @@ class Healthy:
 
     def shutdown(self) -> None:
         self.closed += 1
-
-
-class NoSecrets:
-    async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
-        raise AssertionError((key, name))
 
 
 class Silence:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from fakes.secrets import NoSecrets, Secrets
 from fencepost_operator.adapters.kafka import offsets as module
 from fencepost_operator.adapters.kafka.client import Client, translated
 from fencepost_operator.adapters.kafka.client_pool import ClientLimits
@@ -57,10 +58,6 @@ def test_the_refusal_is_reported_rather_than_the_timeout(
 
 
 async def test_a_kafka_of_the_driver_alone_refuses_only_a_timestamp() -> None:
-    class Secrets:
-        async def secret(self, _key: object, _name: str) -> dict[str, str]:
-            return {}
-
     offsets = KafkaOffsets(Secrets())
     place = replace(PLACE, properties={"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"})
     with pytest.raises(Rejected, match="OAuth, Kerberos or files") as caught:
@@ -71,11 +68,7 @@ async def test_a_kafka_of_the_driver_alone_refuses_only_a_timestamp() -> None:
 
 
 async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
-    class Secrets:
-        async def secret(self, _key: object, _name: str) -> dict[str, str]:
-            return {"sasl.pasword": "secret!"}
-
-    offsets = KafkaOffsets(Secrets())
+    offsets = KafkaOffsets(Secrets({"sasl.pasword": "secret!"}))
     place = KafkaConnection(
         namespace="n",
         bootstrap_servers="kafka:9092",
@@ -87,11 +80,6 @@ async def test_a_property_that_librdkafka_does_not_know_is_rejected() -> None:
     assert "secret!" not in str(caught.value)
     assert "propertiesFrom" in caught.value.remedy
     await offsets.close()
-
-
-class NoSecrets:
-    async def secret(self, _key: object, _name: str) -> dict[str, str]:
-        raise AssertionError
 
 
 def nowhere(namespace: str, number: int) -> KafkaConnection:

@@ -35,6 +35,15 @@ def sizes(engine: FakeEngine) -> list[int]:
     return [batch.records for batch in engine.batches]
 
 
+def died_in_its_first_batch(world: World) -> World:
+    """Return the world after a run without bounds of a first batch."""
+    dying, engine = timed(world, rate=1000, source={})
+    crash_at(engine, "midway", 1)
+    with pytest.raises(Crash):
+        dying.run()
+    return world
+
+
 def test_a_backlog_of_small_records_grows_from_a_careful_first_batch_to_the_full_size() -> None:
     world = backlog(2000)
     loop, engine = timed(world, rate=1000, record_size=10)
@@ -63,11 +72,7 @@ def test_a_slow_sink_shrinks_the_batch_that_follows_though_kafka_was_asked_befor
 
 
 def test_the_batch_of_a_predecessor_is_repeated_as_planned_whatever_the_size_would_be_now() -> None:
-    world = backlog(100)
-    dying, engine = timed(world, rate=1000, source={})
-    crash_at(engine, "midway", 1)
-    with pytest.raises(Crash):
-        dying.run()
+    world = died_in_its_first_batch(backlog(100))
     again, engine = timed(world, rate=1000, record_size=10)
     again.run()
     assert sizes(engine)[0] == 200
@@ -77,11 +82,7 @@ def test_the_batch_of_a_predecessor_is_repeated_as_planned_whatever_the_size_wou
 
 def test_after_a_batch_that_did_not_fit_the_next_one_is_as_careful_as_a_first_one() -> None:
     """Half of 1000 records of 1 MiB does not fit either: one restart is enough, not nine."""
-    world = backlog(500)
-    dying, engine = timed(world, rate=1000, source={})
-    crash_at(engine, "midway", 1)
-    with pytest.raises(Crash):
-        dying.run()
+    world = died_in_its_first_batch(backlog(500))
     limited, engine = timed(world, rate=1000, record_size=LARGEST_RECORD, first_batch_limit=500)
     limited.run()
     assert set(sizes(engine)) == {4}

@@ -79,6 +79,20 @@ def losing(world: World) -> DataLoss:
     return caught.value
 
 
+def truncated(world: World, *, end: int) -> Loss:
+    """Return the loss of a log that was truncated to offset 12 and ends at `end` under another leader."""
+    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, end
+    return present(losing(world).loss)
+
+
+def assert_continued_from_12(world: World, loss: Loss) -> None:
+    """Accept a loss: the rest of the log is read."""
+    world.accept(loss)
+    engine = world.run(driver="pod-9")
+    assert engine.batches[0].ranges[0].start == 12
+    assert world.row().offsets == world.log.ends
+
+
 def test_a_loss_is_recorded_and_the_next_run_skips_what_is_accepted_of_it_and_no_more() -> None:
     world = caught_up()
     world.log.ends = {"t/0": 90, "t/1": 80}
@@ -142,29 +156,21 @@ def test_a_truncation_that_a_task_saw_is_recorded_with_its_range() -> None:
         loop.run()
     loss = present(caught.value.loss)
     assert (loss.ranges, loss.topics) == ({"t/0": (12, 30)}, {"t": TopicChange("id", "id")})
-    world.accept(loss)
-    engine = world.run(driver="pod-3")
-    assert engine.batches[0].ranges[0].start == 12
-    assert world.row().offsets == world.log.ends
+    assert_continued_from_12(world, loss)
 
 
 def test_a_truncated_log_that_ends_before_the_offset_is_lost_from_its_truncation() -> None:
     """Found: the loss began at the log's end, so the new records before that were never read once it was accepted."""
     world = caught_up()
-    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 20
-    loss = present(losing(world).loss)
+    loss = truncated(world, end=20)
     assert loss.ranges == {"t/0": (12, 30)}
-    world.accept(loss)
-    engine = world.run(driver="pod-9")
-    assert engine.batches[0].ranges[0].start == 12
-    assert world.row().offsets == world.log.ends
+    assert_continued_from_12(world, loss)
 
 
 def test_a_log_that_is_cut_again_before_the_acceptance_is_another_loss() -> None:
     """Found: the claim forgot under which leader the accepted offset was reached."""
     world = caught_up()
-    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 60
-    loss = present(losing(world).loss)
+    loss = truncated(world, end=60)
     assert loss.ranges == {"t/0": (12, 30)}
     world.log.epoch, world.log.grown_again_from["t/0"] = 6, 7
     world.accept(loss)
@@ -177,8 +183,7 @@ def test_a_log_truncated_before_the_offset_loses_the_begun_batch_and_what_was_co
     world.log.ends["t/0"] = 40
     world.crash("midway", 1, driver="old")
     assert world.row().planned["t/0"] == 40
-    world.log.epoch, world.log.grown_again_from["t/0"], world.log.ends["t/0"] = 5, 12, 35
-    loss = present(losing(world).loss)
+    loss = truncated(world, end=35)
     assert loss.ranges == {"t/0": (12, 40)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from hypothesis import given, settings
@@ -31,9 +31,7 @@ from fencepost_operator.api import (
     FailureStatus,
     Pipeline,
     Reason,
-    ReconcileConfig,
     RunStatus,
-    Spec,
     Status,
     read_pipeline,
     read_status,
@@ -41,7 +39,6 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
-from fencepost_operator.desired.identity.hashes import fingerprints
 from fencepost_operator.observation import (
     DriverPod,
     Fact,
@@ -59,16 +56,11 @@ from fencepost_operator.observation import (
     Watermarks,
 )
 from present import present
+from unit.operator.scenes import NOW, POLICY, PRINTS
 
 T = TypeVar("T")
 
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-POLICY = ReconcileConfig(cluster_uid="cluster-1")
 MINE, THEIRS = "cluster-1/uid-1", "cluster-2/uid-9"
-
-parsed = read_pipeline(body()).spec
-assert isinstance(parsed, Spec)
-PRINTS = fingerprints(parsed, {})
 
 MOMENTS = (NOW, NOW - timedelta(seconds=5), NOW - timedelta(seconds=70), NOW - timedelta(hours=1))
 POD_ISSUES = tuple(

@@ -67,7 +67,7 @@ class Collector:
         self._grace = round(grace * 1e6)
         self._known: set[bytes] = set()
         self._of_snapshots = FileSet()
-        self._inherited = frozenset(serving())
+        self._inherited = FileSet(serving())
 
     def collect(self) -> int:
         """Delete what has been unreached for long enough, and return how many files that were at most.
@@ -77,21 +77,21 @@ class Collector:
         """
         began = self._fence.server_time()
         ranges = self._index.ranges()
-        serving = FileSet()
-        serving.add(self._serving())
-        serving.add(self._inherited)  # a rewind may have made it reached again: it is unreached from now on at most
+        serving = FileSet(self._serving())
         self._read_snapshots()
         self._check_held()
         seen = self._fence.server_time()
         count = 0
         for found in ranges:
             unreached = serving.missing(found) & self._of_snapshots.missing(found)
-            since = {number: found.unreached.get(number, seen) for number in unreached}
+            # What this driver has started with was reached at its claim, whatever the index says: after a rewind.
+            before = self._inherited.missing(found)
+            since = {number: found.unreached.get(number, seen) if number in before else seen for number in unreached}
             due = [number for number in unreached if began - since[number] >= self._grace]
             if due or since != found.unreached:
                 _leave(replace(found, unreached=since), due, self._chunks, self._index)
             count += len(due)
-        self._inherited = frozenset()
+        self._inherited = FileSet()
         return count
 
     def _read_snapshots(self) -> None:

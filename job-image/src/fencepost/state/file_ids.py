@@ -42,8 +42,9 @@ class FileRange:
 class FileSet:
     """A set of ids as a bit each, by range: those that many snapshots reach."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterable[UUID] = ()) -> None:
         self._bits: dict[int, int] = {}
+        self.add(ids)
 
     def add(self, ids: Iterable[UUID]) -> None:
         """Add ids."""

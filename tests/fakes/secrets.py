@@ -1,0 +1,23 @@
+"""The Secrets of a namespace, as an adapter asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Secrets:
+    """Each name has the same content."""
+
+    data: Mapping[str, str] = field(default_factory=dict)
+
+    async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
+        return self.data
+
+
+class NoSecrets:
+    """None is asked for."""
+
+    async def secret(self, key: object, name: str) -> Mapping[str, str]:
+        raise AssertionError((key, name))
