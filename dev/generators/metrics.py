@@ -11,7 +11,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from fencepost.batch import EventTime, SinkWork
-from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.reporting.exposition import DriverCollector
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.memory_use import ContainerMemory
@@ -109,7 +109,7 @@ def driver() -> Iterator[Described]:
     run_metrics.committed(
         Report(
             epoch=1, version=1, records=1, size=1, limit=1, phases={}, lag=0, clock_skew_ms=0,
-            work={"orders": SinkWork()}, event_time=EventTime(watermark=0),
+            work={"orders": SinkWork()}, event_time=EventTime(watermark=0), state=StateSize(used=0, room=0),
         )
     )  # fmt: skip
     return _sampled(

@@ -17,7 +17,7 @@ from fencepost import metrics_server
 from fencepost.batch import EventTime, SinkWork
 from fencepost.contract import METRICS_PORT
 from fencepost.driver.reporting import run_metrics as counted
-from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.reporting.exposition import DriverCollector, exposition
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
@@ -81,6 +81,7 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
             work={},
             phases={"total": 9},
             event_time=EventTime(watermark=1500, late_rows=3),
+            state=StateSize(used=5, room=9),
         )
     )
     run_metrics.pausing(lambda _: None)(0.25)
@@ -94,6 +95,8 @@ def test_a_scrape_shows_what_the_loop_reported() -> None:
         "fencepost_driver_dead_letters_total": 1,
         "fencepost_driver_late_rows_total": 3,
         "fencepost_driver_watermark_timestamp_seconds": 1.5,
+        "fencepost_driver_state_bytes": 5,
+        "fencepost_driver_state_max_bytes": 9,
         "fencepost_driver_fence_retries_total": 1,
         "fencepost_driver_rows_total{sink=orders}": 900,
         "fencepost_driver_rows_total{sink=idle}": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ import pytest
 from fakes.clock import Clock
 from fencepost.batch import Batch, Written
 from fencepost.contract import Reason, StateConfig
+from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful import run
 from fencepost.driver.stateful.run import StatefulRun
 from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed
@@ -49,16 +50,18 @@ class Pipeline:
     chunks: MemoryChunks = field(default_factory=MemoryChunks)
     index: MemoryFileIndex = field(default_factory=MemoryFileIndex)
     snapshots: Callable[[], tuple[bytes, ...]] = tuple
+    state: StateConfig = STATE
+    reports: list[Report] = field(default_factory=list)
     running: StatefulRun = field(init=False)
     checkpoint: Checkpoint = field(init=False)
     failed: Callable[[Exception], object] = field(init=False)
 
     def __post_init__(self) -> None:
-        made = config(self.world.take_over(), state=STATE)
+        made = config(self.world.take_over(), state=self.state)
         self.running = StatefulRun(
             config=made, driver="pod", fence=self.world.fence(), source=self.world.log,
             records=FakeRecords(self.world.log), query=self, serve=self.serve, chunks=self.chunks, index=self.index,
-            snapshots=self.snapshots, stop=threading.Event(), report=lambda _: None, end=lambda _: None,
+            snapshots=self.snapshots, stop=threading.Event(), report=self.reports.append, end=lambda _: None,
             wait=lambda _: None,
         )  # fmt: skip
 
@@ -134,6 +137,21 @@ def test_logs_of_too_many_partitions_name_the_field() -> None:
         Pipeline(query).running.run()
     assert full.value.reason is Reason.STATE_TOO_LARGE
     assert "spec.source.kafka.topics" in full.value.remedy
+
+
+@pytest.mark.parametrize(("room", "warns"), [(7, False), (6, True)])
+def test_the_size_of_the_state_is_reported_and_one_beyond_its_room_is_named(
+    room: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def query(_: object) -> None:
+        for path, length in (("state/0/0/1.zip", 3), ("state/0/1/1.zip", 4)):
+            pipeline.checkpoint.complete(pipeline.checkpoint.create(path), length)
+
+    pipeline = Pipeline(query, state=replace(STATE, max_bytes=room))
+    with pytest.raises(BatchFailed, match="ended without an error"):
+        pipeline.running.run()
+    assert [report.state for report in pipeline.reports] == [StateSize(used=7, room=room)]
+    assert ("spec.state.maxBytes" in caplog.text) == warns
 
 
 def test_a_collection_that_fails_explains_no_batch() -> None:

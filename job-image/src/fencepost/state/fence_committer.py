@@ -92,6 +92,8 @@ class FenceCommitter:
         self._check_order()
         self._reached = _reached(self._committed, tree)
         self._reaching: frozenset[UUID] = frozenset()
+        self.size = tree.size
+        """Bytes of the files of the committed state."""
 
     @property
     def row(self) -> FenceRow:
@@ -141,7 +143,7 @@ class FenceCommitter:
             record_times=facts.record_times,
             checkpoint=after.pack(),
         )
-        self._committed, self._planned = after, None
+        self._committed, self._planned, self.size = after, None, tree.size
         self._reached, self._reaching = self._reaching, frozenset()
         self._facts.committed(self._row)
 

@@ -36,6 +36,11 @@ class Tree:
         """The ids of all files."""
         return frozenset(file.id for file in self.files.values())
 
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.length for file in self.files.values())
+
     def pack(self) -> bytes:
         """Return the tree as bytes; equal trees have equal bytes."""
         by_directory: dict[str, dict[str, list[object]]] = {}

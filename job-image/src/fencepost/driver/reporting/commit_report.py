@@ -13,6 +13,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """Bytes of the files of a stateful pipeline's state, and how many every worker has room for."""
+
+    used: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One committed batch, for the log. Times in ms; `lag` is what the log held beyond it, None when not known.
 
@@ -32,6 +40,7 @@ class Report:
     clock_skew_ms: int | None = None
     dead_letter: str | None = None
     event_time: EventTime | None = None
+    state: StateSize | None = None
     work: Mapping[str, SinkWork] = field(default_factory=dict)
     """By sink."""
 
@@ -51,6 +60,7 @@ def log_committed(report: Report) -> None:
         **({"unavailable": list(report.unavailable)} if report.unavailable else {}),
         **({"dead_letter": report.dead_letter} if report.dead_letter else {}),
         **({"late_rows": report.event_time.late_rows} if report.event_time else {}),
+        **({"state_bytes": report.state.used} if report.state else {}),
     }
     log.info("committed", extra={"fields": fields})
 

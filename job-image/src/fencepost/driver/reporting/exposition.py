@@ -122,6 +122,11 @@ def _newest(counts: Counts) -> Iterator[Metric]:
     if report.event_time is not None and report.event_time.watermark is not None:
         words = "Watermark of the query, before the last batch."
         yield _gauge("fencepost_driver_watermark_timestamp_seconds", words, report.event_time.watermark / 1000)
+    if report.state is not None:
+        words = "Stored files of the state at the last commit."
+        yield _gauge("fencepost_driver_state_bytes", words, report.state.used)
+        words = "Bytes of the state that every worker has room for, spec.state.maxBytes."
+        yield _gauge("fencepost_driver_state_max_bytes", words, report.state.room)
     if report.clock_skew_ms is not None:
         words = "How far this node's clock was from Cassandra's at the last commit."
         yield _gauge("fencepost_driver_clock_skew_seconds", words, report.clock_skew_ms / 1000)

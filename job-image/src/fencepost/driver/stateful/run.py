@@ -11,6 +11,7 @@ What holds at each step:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,7 @@ from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
 from fencepost.driver.ports import Log, Records
-from fencepost.driver.reporting.commit_report import Report
+from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, replaced
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
@@ -41,6 +42,8 @@ from fencepost.state.progress import unpack_planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 
 class Query(Protocol):
@@ -129,6 +132,7 @@ class StatefulRun:
         """Why a request of Spark's to the checkpoint failed since the last commit: it may be repeated."""
         self._inherited: int | None = None
         self._began: float | None = None
+        self._is_oversized = False
         self._in_progress: InProgress | None = None
         self._written: tuple[Batch, Written, WrittenBatch] | None = None
 
@@ -294,8 +298,24 @@ class StatefulRun:
                 unavailable=plan.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
                 event_time=facts.event_time,
+                state=self._state_size(),
             )
         )
+
+    def _state_size(self) -> StateSize | None:
+        """Return how large the state is; say once in a run that it exceeds its room."""
+        state, committer = self._config.state, self._committer
+        if state is None or committer is None:
+            return None
+        if committer.size > state.max_bytes and not self._is_oversized:
+            self._is_oversized = True
+            log.warning(
+                "the state has %d bytes, and spec.state.maxBytes is %d: raise it before workers are evicted, or keep"
+                " less state, by shorter windows, watermarks and timeouts",
+                committer.size,
+                state.max_bytes,
+            )
+        return StateSize(used=committer.size, room=state.max_bytes)
 
     def logged(self, offset_log: str, offsets: Mapping[str, int]) -> str:
         """Return the offset log with these offsets."""
