@@ -18,6 +18,7 @@ from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.identity.hashes import fingerprints
 from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import Known, Observation, References, Unknown, UnknownReason
+from present import present
 from unit.charts.pod_security import violations
 from unit.operator.test_builders import pipeline_and_spec
 
@@ -67,10 +68,12 @@ def test_output_reaches_from_the_target_to_what_was_planned() -> None:
 
 
 def test_only_the_one_that_deletes_has_a_timestamp_which_is_the_rows() -> None:
+    """And is older than what a run writes that begins on this row, as after a rewind that is cancelled."""
     run = context()
     counted, deleted = start_count(run, rewind(), TARGET), start_purge(run, rewind(), TARGET)
     requests = [PurgeRequest.from_json(each.config_map["data"][PURGE_FILE]) for each in (counted, deleted)]
-    assert [request.timestamp for request in requests] == [None, 1_001]
+    assert [request.timestamp for request in requests] == [None, 1_000]
+    assert present(requests[1].timestamp) < run.row.write_timestamp
     assert {request.ranges["orders/0"] for request in requests} == {(20, 60)}
     assert deleted.job["metadata"]["name"] == "orders-purge-4"
     assert counted.job["metadata"]["name"].startswith("orders-count-")

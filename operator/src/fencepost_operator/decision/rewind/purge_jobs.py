@@ -35,13 +35,19 @@ def start_count(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
 
 
 def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
-    """Return the Job that deletes, at the timestamp of the row while it has no driver.
-
-    Whatever an older run wrote, or still writes, has an older timestamp; the next run writes at a newer one.
-    """
+    """Return the Job that deletes the output beyond the target."""
     row = context.row
-    request = PurgeRequest(ranges=ranges(row, context.status, target), timestamp=row.write_timestamp)
+    request = PurgeRequest(ranges=ranges(row, context.status, target), timestamp=deleted_at(row))
     return _start(context, rewind, purge_job_name(rewind, row.epoch), request)
+
+
+def deleted_at(row: FenceRow) -> int:
+    """Return the timestamp of a deletion while the row has no driver, in µs.
+
+    Whatever an older run wrote, or still writes, is older, since the takeover has moved the clock by two.  Whatever the
+    next run writes is newer, also where the rewind is cancelled and that run begins on this very row.
+    """
+    return row.clock
 
 
 def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str, tuple[int, int]]:
