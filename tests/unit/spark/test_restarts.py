@@ -47,6 +47,12 @@ def test_each_sink_gets_the_rows_of_each_batch_and_none_of_late_records(spark: S
     assert rows["many"] == [{"key": "a", "count": 2}, {"key": "b", "count": 2}]
 
 
+def test_workers_run_the_python_of_the_test(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: pytest of an environment that is not activated, and another python3 on the PATH."""
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3-without-packages")
+    assert StreamTest(spark, per_minute, args=("x",)).rows([[at(0)]])["rows"][0]["count"] == 1
+
+
 def test_append_gives_the_windows_that_the_watermark_closes(spark: SparkSession) -> None:
     test = StreamTest(spark, per_minute, args=("x",), output_mode="append")
     rows = test.rows([[at(0), at(0.1)], [at(9)]])["rows"]

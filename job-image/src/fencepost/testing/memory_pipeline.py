@@ -7,6 +7,7 @@ effect.
 from __future__ import annotations
 
 import enum
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -174,6 +175,8 @@ class MemoryPipeline:
     def _session(self, config: DriverConfig) -> SparkSession:
         """Return a session with the settings of the author's, and those of the state."""
         session = self._spark.newSession()
+        # Workers import this package. The `python3` of the PATH, which PySpark takes otherwise, may not have it.
+        session.sparkContext.pythonExec = sys.executable
         authors = {
             name: value
             for name, value in self._spark.conf.getAll.items()
