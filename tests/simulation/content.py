@@ -23,7 +23,8 @@ from fencepost.errors import (
 )
 from fencepost.fence import FenceRow
 from fencepost.spark import failures
-from simulation.invariants import Output, require
+from simulation.failure import require
+from simulation.invariants import Output
 
 if TYPE_CHECKING:
     from simulation.drivers import SimulatedDriver

@@ -18,7 +18,8 @@ from fencepost.driver.reporting.verdict import judge
 from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import Fenced, FenceRow, FenceUnavailable, Starting
 from simulation.content import Attempts, Contents, FenceSteps, SetAside
-from simulation.invariants import Output, require
+from simulation.failure import require
+from simulation.invariants import Output
 
 FENCE_CHECK = timedelta(seconds=watchdogs.FENCE_CHECK)
 PATIENCE = timedelta(seconds=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from simulation import content
 from simulation import events as e
@@ -112,11 +112,16 @@ class History:
 
     def __str__(self) -> str:
         """Return it as Python, one line per event."""
-        lines = [f"    {_call(event)}," for event in self.events]
-        return "\n".join(["History(", f"  {self.seed},", f"  {_call(self.setup)},", "  (", *lines, "  ),", ")"])
+        return printed(self)
 
 
-def _call(value: e.Event | Setup) -> str:
+def printed(history: Any) -> str:
+    """Return a history as Python, one line per event."""
+    lines = [f"    {_call(event)}," for event in history.events]
+    return "\n".join(["History(", f"  {history.seed},", f"  {_call(history.setup)},", "  (", *lines, "  ),", ")"])
+
+
+def _call(value: Any) -> str:
     """Return the call that makes a value, without what is as usual."""
     shown = []
     for field in fields(value):

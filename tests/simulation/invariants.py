@@ -26,6 +26,7 @@ from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED
 from fencepost_operator.decision.rules.upgrade import AHEAD
 from fencepost_operator.decision.run.blindness import UNOBSERVED
 from simulation.codes import NO_END, RowsByCode, Written
+from simulation.failure import require
 
 DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})
 FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "references", "source"})
@@ -44,16 +45,6 @@ RUNS_WHILE_INVALID: Final = 16
 clock is ahead takes the first pauses between them for over."""
 INSTEAD: Final = frozenset({Reason.INVALID_SPEC, Reason.ROLLED_BACK})
 HOT_LOOP: Final = 30
-
-
-class Broken(Exception):
-    """Something does not hold."""
-
-
-def require(holds: object, why: str) -> None:
-    """Raise Broken unless it holds."""
-    if not holds:
-        raise Broken(why)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from fencepost_operator.api import Pipeline, Reason, Spec, State
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.reporting.incidents import PLANNED
 from fencepost_operator.decision.rules.health import MAX_DOUBLINGS
-from simulation.invariants import require
+from simulation.failure import require
 from simulation.operators import CONFIG
 from simulation.world import SimulatedWorld
 

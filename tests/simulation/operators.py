@@ -16,7 +16,8 @@ from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.reconciler import Reconciler
 from fencepost_operator.runtime.restart_permits import RestartPermits
 from simulation import events as e
-from simulation.invariants import HOT_LOOP, Pass, require
+from simulation.failure import require
+from simulation.invariants import HOT_LOOP, Pass
 from simulation.pages import Inbox, SimulatedPager
 from simulation.scheduling import Pause
 from simulation.world import SimulatedWorld

@@ -9,7 +9,7 @@ from typing import Final
 
 from fencepost_operator.api import ObjectKey, PageSent, PageState
 from fencepost_operator.paging.page import Page, PagingFacts, Receipt
-from simulation.invariants import require
+from simulation.failure import require
 from simulation.world import SimulatedWorld
 
 RECEIVER: Final = "operator/pagerduty/1"

@@ -15,9 +15,10 @@ from fencepost_operator.decision.reporting.incidents import MOMENT
 from fencepost_operator.decision.run.restart_loop import LOOP, WINDOW
 from simulation import events as e
 from simulation.coverage import Coverage, counted
+from simulation.failure import Broken, Failure, require
 from simulation.faults import Faults
 from simulation.history import History
-from simulation.invariants import INSTEAD, Broken, Invariants, Statuses, require, transition_skew
+from simulation.invariants import INSTEAD, Invariants, Statuses, transition_skew
 from simulation.minutes import Minutes
 from simulation.operators import CONFIG, Operator
 from simulation.pages import Inbox
@@ -55,20 +56,6 @@ EXPECTED: Final[dict[type[e.Event], frozenset[str]]] = {
     e.BreakImage: frozenset({Reason.BAD_SPEC}),
 }
 """Why a pipeline may be stalled at the end: an event of the history asked for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What does not hold, and when; `trace` is what happened until then."""
-
-    why: str
-    at: float
-    trace: tuple[str, ...]
-
-    @property
-    def kind(self) -> str:
-        """Return what it is about, the same for histories that break the same thing."""
-        return self.why.partition(":")[0]
 
 
 @dataclass(slots=True)

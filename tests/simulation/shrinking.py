@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from simulation.history import History, Setup
-
-PLAIN = Setup()
+H = TypeVar("H")
+"""A history: a dataclass with `events` in their order, and a `setup`."""
 DURATIONS = ("seconds", "lasts")
 
 
-def shrink(history: History, breaks: Callable[[History], bool]) -> History:
+def shrink(history: H, breaks: Callable[[H], bool]) -> H:
     """Return the smallest history found that still breaks; each try plays one."""
     tried = True
     while tried:
@@ -24,7 +23,7 @@ def shrink(history: History, breaks: Callable[[History], bool]) -> History:
     return history
 
 
-def _smaller(history: History) -> Iterator[History]:
+def _smaller(history: Any) -> Iterator[Any]:
     """Yield histories that are a little simpler, the boldest first."""
     events = history.events
     size = len(events) // 2
@@ -32,7 +31,7 @@ def _smaller(history: History) -> Iterator[History]:
         for start in range(0, len(events), size):
             yield replace(history, events=events[:start] + events[start + size :])
         size //= 2
-    for field in fields(Setup):
+    for field in fields(history.setup):
         if getattr(history.setup, field.name) != field.default and field.name != "operators":
             plainer: dict[str, Any] = {field.name: field.default}
             yield replace(history, setup=replace(history.setup, **plainer))
@@ -51,7 +50,7 @@ def _plainer(name: str, value: Any, usual: Any) -> Iterator[Any]:
         if value != int(value):
             yield float(int(value))
     elif name in DURATIONS:
-        if value >= 2.0:
-            yield float(int(value / 2))
+        if value >= 2:
+            yield type(value)(int(value / 2))
     elif value != usual:
         yield usual

@@ -11,7 +11,7 @@ import pytest
 from fakes.manifests import KEY
 from fencepost_operator.api import State
 from simulation import events, history
-from simulation.__main__ import campaign, explained
+from simulation.__main__ import MODEL
 from simulation.coverage import Coverage
 from simulation.history import History
 from simulation.playing import Play, play
@@ -24,11 +24,11 @@ reached, played = Coverage(), set[int]()
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_history_keeps_what_must_hold(share: int) -> None:
-    coverage, failures = campaign(HISTORIES[share::SHARES])
+    coverage, failures = MODEL.campaign(HISTORIES[share::SHARES])
     reached.update(coverage)
     played.add(share)
     for seed, failure in sorted(failures.items())[:1]:
-        pytest.fail(explained(History.random(seed), failure), pytrace=False)
+        pytest.fail(MODEL.explained(History.random(seed), failure), pytrace=False)
 
 
 def test_the_histories_reach_every_phase_and_every_rule() -> None:

@@ -31,9 +31,9 @@ from fencepost_operator.decision.run import blindness, liveness, open_batch, tak
 from fencepost_operator.observation import Known, Liveness, Observation, RunList, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
 from simulation import events, operators
-from simulation.__main__ import explained
+from simulation.__main__ import MODEL
 from simulation.history import History, Setup
-from simulation.playing import Failure, Play, play
+from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
 
 HISTORIES = 400
@@ -247,18 +247,10 @@ MUTATIONS = {
 def test_a_broken_rule_is_found(name: str, monkeypatch: Patch) -> None:
     mutation = MUTATIONS[name]
     mutation.breaks(monkeypatch)
-    found = first_failure()
+    found = MODEL.first_failure(range(HISTORIES))
     assert found is not None, f"not found in {HISTORIES} histories"
     seed, failure = found
     assert any(said in failure.why for said in mutation.said), f"seed {seed}: {failure.why}"
-
-
-def first_failure() -> tuple[int, Failure] | None:
-    for seed in range(HISTORIES):
-        failure = play(History.random(seed))
-        if failure is not None:
-            return seed, failure
-    return None
 
 
 def test_a_driver_that_claims_while_its_job_is_not_listed_is_not_taken_for_dead(monkeypatch: Patch) -> None:
@@ -580,10 +572,10 @@ def is_corrected(history: History, correction: str, monkeypatch: Patch) -> None:
 
 def test_a_failure_is_shown_as_the_smallest_history(monkeypatch: Patch) -> None:
     death_needs_no_proof(monkeypatch)
-    found = first_failure()
+    found = MODEL.first_failure(range(HISTORIES))
     assert found is not None
     seed, failure = found
-    shown = explained(History.random(seed), failure)
+    shown = MODEL.explained(History.random(seed), failure)
     assert f"seed {seed}: " in shown
     events = [line for line in shown.partition("\n\n")[2].partition("\n\n")[0].splitlines() if "at=" in line]
     assert 1 <= len(events) <= min(2, len(History.random(seed).events))
