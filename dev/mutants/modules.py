@@ -10,8 +10,11 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 # Not those of tests/crash: they cover the rules and the rewind too, but a survivor would take minutes of them.
 LOOP_TESTS: Final = tuple(
     f"tests/unit/driver/test_{name}.py"
-    for name in ("back_pressure", "loop", "loop_faults", "loop_losses", "loop_partitions", "plan", "poison")
-)
+    for name in (
+        "back_pressure", "leader_epochs", "loop", "loop_elections", "loop_faults", "loop_losses", "loop_partitions",
+        "plan", "poison", "topic_ids",
+    )
+)  # fmt: skip
 RULE_TESTS: Final = tuple(
     f"tests/unit/operator/test_{name}.py"
     for name in (
@@ -22,7 +25,8 @@ RULE_TESTS: Final = tuple(
     )
 )  # fmt: skip
 REWIND_TESTS: Final = tuple(
-    f"tests/unit/operator/test_{name}.py" for name in ("purge_job", "rewind_rules", "rewind_steps", "rewind_target")
+    f"tests/unit/operator/test_{name}.py"
+    for name in ("purge_job", "rewind_rules", "rewind_steps", "rewind_target", "stateful")
 )
 
 
@@ -55,7 +59,7 @@ MODULES: Final = (
     Module(
         name="driver/stateful/plan",
         sources=("job-image/src/fencepost/driver/stateful/plan.py",),
-        tests=("tests/unit/driver/test_stateful_plan.py",),
+        tests=("tests/unit/driver/test_stateful_plan.py", "tests/unit/driver/test_stateful_run.py"),
     ),
     Module(name="driver/loop", sources=("job-image/src/fencepost/driver/loop.py",), tests=LOOP_TESTS),
     Module(
