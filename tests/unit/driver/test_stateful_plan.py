@@ -242,9 +242,34 @@ def test_a_batch_without_records_records_nothing_new(start: Callable[..., Run]) 
     run.until_idle()
     end = run.row.offsets
     run.record(end)
+    assert run.row.offsets == run.row.planned == end
     assert run.read(end, end).is_empty
     run.commit()
     assert run.row.offsets == run.row.planned == end
+
+
+def test_a_batch_without_records_changes_neither_the_size_nor_the_start_of_the_next_one(
+    world: World, start: Callable[..., Run]
+) -> None:
+    run = start(limit=100, batch_interval=5.0, source={"target_batch_duration": 10.0, "min_records_per_batch": 1})
+    run.takes = 2.0
+    run.until_idle()
+    end = run.row.offsets
+    run.record(end)
+    run.read(end, end)
+    run.commit()
+    world.log.ends["t/0"] += 7
+    run.waits.clear()
+    assert run.step()
+    assert (run.plan.limit, run.waits) == (100, [])
+
+
+def test_a_partition_that_appears_without_records_begins_no_batch(world: World, start: Callable[..., Run]) -> None:
+    run = start()
+    run.until_idle()
+    world.log.ends["t/2"] = 0
+    assert run.ask() == run.row.offsets
+    assert run.plan.looks_in_vain == 2
 
 
 def test_partitions_that_appear_wait_for_the_old_ones(world: World, start: Callable[..., Run]) -> None:
@@ -288,18 +313,76 @@ def test_an_idle_log_is_looked_at_again_after_the_interval(start: Callable[..., 
     assert run.plan.looks_in_vain == 2
 
 
-@pytest.mark.parametrize(("ends", "waits"), [(10, []), (4, [3.0])])
+@pytest.mark.parametrize(
+    ("ends", "takes", "waits"), [(10, 2.0, []), (4, 2.0, [3.0]), (4, 4.5, [0.5]), (4, 5.0, []), (4, 6.0, [])]
+)
 def test_a_batch_that_is_not_full_is_followed_after_the_interval(
-    world: World, start: Callable[..., Run], ends: int, waits: list[float]
+    world: World, start: Callable[..., Run], ends: int, takes: float, waits: list[float]
 ) -> None:
     world.log.ends = {"t/0": ends}
     run = start(batch_interval=5.0)
-    run.takes = 2.0
+    run.takes = takes
     run.step()
     world.log.ends = {"t/0": 100}
     run.waits.clear()
     run.step()
     assert run.waits == waits
+
+
+def test_the_size_follows_what_the_batches_took(world: World, start: Callable[..., Run]) -> None:
+    world.log.ends = {"t/0": 200}
+    run = start(limit=100, source={"target_batch_duration": 10.0, "min_records_per_batch": 1})
+    run.takes = 20.0
+    run.step()
+    assert run.plan.limit == 50
+    run.step()
+    assert [batch.records for batch in run.batches] == [100, 50]
+
+
+def test_a_limited_run_doubles_its_batch_size_every_ten_minutes(world: World, start: Callable[..., Run]) -> None:
+    world.log.ends = {"t/0": 100}
+    run = start(limit=16, first_batch_limit=4)
+    run.takes = 300.0
+    for _ in range(5):
+        run.step()
+    assert [batch.records for batch in run.batches] == [4, 4, 8, 8, 16]
+
+
+def test_the_lag_is_what_the_log_holds_beyond_the_planned_batch(start: Callable[..., Run]) -> None:
+    run = start()
+    assert run.plan.lag is None
+    lags: list[int | None] = []
+    while run.step():
+        lags.append(run.plan.lag)
+    assert lags == [40, 30, 20, 10, 0]
+
+
+def test_a_partition_without_a_leader_is_left_out_and_named(world: World, start: Callable[..., Run]) -> None:
+    run = start()
+    world.log.leaderless = {"t/1"}
+    run.step()
+    assert run.plan.unavailable == ("t/1",)
+    assert run.batches[0].spans().keys() == {"t/0"}
+
+
+def test_the_log_is_looked_at_while_a_batch_is_written(world: World, start: Callable[..., Run]) -> None:
+    run = start()
+    began, end = run.row.offsets, run.ask()
+    run.record(end)
+    looked = threading.Event()
+    world.log.fault = looked.set
+    run.read(began, end)
+    assert looked.wait(5)
+
+
+def test_a_stream_that_ends_leaves_no_thread(start: Callable[..., Run]) -> None:
+    others = set(threading.enumerate())
+    run = start()
+    run.until_idle()
+    run.plan.close()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_what_kafka_lost_ends_the_stream(world: World, start: Callable[..., Run]) -> None:

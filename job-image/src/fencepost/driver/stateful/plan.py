@@ -6,6 +6,7 @@ batch which the row has as planned, and no other one is read.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -67,7 +68,8 @@ class StreamPlan:
         self._now = now
         self._wait = wait or stop.wait
         self._found: Plan | None = None
-        self._began: float | None = None
+        self._began = -math.inf
+        """When the batch began after which `end` is asked next."""
         self.looks_in_vain = 0
         """How often Kafka had nothing to read. From any thread."""
         self.lag: int | None = None
@@ -160,7 +162,7 @@ class StreamPlan:
 
         Raises DataLoss, DependencyDown: then the batch must not be committed.
         """
-        batch, seconds = self.hand, self._now() - (self._began or 0.0)
+        batch, seconds = self.hand, self._now() - self._began
         if batch.is_empty:
             return Committed()
         epochs = self._epochs.after(batch, written.epochs)
@@ -177,9 +179,9 @@ class StreamPlan:
 
     def _pause(self) -> None:
         """Let the interval between two batches' starts pass, unless the last batch was a full one."""
-        began, found, self._began = self._began, self._found, None
-        self._found = None
-        if began is None or (found is not None and found.batch.records >= self._limit.records):
+        began, found = self._began, self._found
+        self._began, self._found = -math.inf, None
+        if found is not None and found.batch.records >= self._limit.records:
             return
         left = began + self._config.batch_interval - self._now()
         if left > 0:
