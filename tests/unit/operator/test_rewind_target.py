@@ -15,8 +15,8 @@ from fencepost.fence import KNOWN_GROWTHS, Fence, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import ResolvedTarget, RewindSpec, RewindTarget
-from fencepost_operator.decision.rewind.target import records_to_repeat, resolve
-from fencepost_operator.observation import Known, RewindFacts, Watermarks
+from fencepost_operator.decision.rewind.target import UNCHECKED, records_to_repeat, resolve
+from fencepost_operator.observation import NO_RECORD, Known, NotAsked, RewindFacts, Watermarks
 
 GREW_AT = {"t/0": 10_000, "t/1": 0}
 ROW = FenceRow(
@@ -33,8 +33,8 @@ def by_time(positions: dict[str, int], log: Watermarks = LOG) -> ResolvedTarget:
     return found
 
 
-def by_offsets(offsets: dict[str, int]) -> object:
-    return resolve(RewindSpec(pipeline="p", to=RewindTarget(offsets=offsets)), ROW, Known(LOG), RewindFacts())
+def by_offsets(offsets: dict[str, int], log: Watermarks = LOG) -> object:
+    return resolve(RewindSpec(pipeline="p", to=RewindTarget(offsets=offsets)), ROW, Known(log), RewindFacts())
 
 
 def test_a_time_before_the_growth_holds_the_new_partition_until_the_old_one_has_passed_it() -> None:
@@ -52,9 +52,50 @@ def test_a_time_before_the_growth_holds_the_new_partition_until_the_old_one_has_
     assert {part.key: part.start for part in found.batch.ranges} == {"t/0": 10_000, "t/1": 0}
 
 
-def test_a_time_after_the_growth_holds_nothing() -> None:
-    target = by_time({"t/0": 10_200, "t/1": 100})
-    assert (target.offsets, target.growth_barrier) == ({"t/0": 10_200, "t/1": 100}, GREW_AT)
+@pytest.mark.parametrize("at", [10_000, 10_200])
+def test_a_time_after_the_growth_holds_nothing(at: int) -> None:
+    target = by_time({"t/0": at, "t/1": 100})
+    assert (target.offsets, target.growth_barrier) == ({"t/0": at, "t/1": 100}, GREW_AT)
+
+
+@pytest.mark.parametrize("position", [NO_RECORD, 301])
+def test_a_partition_without_committed_records_since_the_time_stays(position: int) -> None:
+    assert by_time({"t/0": 10_200, "t/1": position}).offsets == {"t/0": 10_200, "t/1": 300}
+
+
+@pytest.mark.parametrize(
+    ("facts", "missing"),
+    [(RewindFacts(), NotAsked()), (RewindFacts(positions=Known({"t/0": 4_000})), UNCHECKED)],
+    ids=["not asked", "no answer for a partition"],
+)
+def test_a_time_waits_for_the_positions_of_all_partitions(facts: RewindFacts, missing: object) -> None:
+    assert resolve(BY_TIME, ROW, Known(LOG), facts) == missing
+
+
+def test_a_target_before_the_growth_waits_for_the_beginning_of_the_new_partition() -> None:
+    """Found: offsets were refused for good, with the advice to begin at 0, while a broker did not answer."""
+    log = replace(LOG, starts={"t/0": 0})
+    assert by_offsets({"t/0": 4_000}, log) == UNCHECKED
+    positions = RewindFacts(positions=Known({"t/0": 4_000, "t/1": 0}))
+    assert resolve(BY_TIME, ROW, Known(log), positions) == UNCHECKED
+
+
+def test_a_new_partition_of_which_nothing_is_committed_is_held_again() -> None:
+    row = replace(ROW, offsets={**ROW.offsets, "t/1": 0})
+    to = RewindSpec(pipeline="p", to=RewindTarget(offsets={"t/0": 4_000}))
+    target = resolve(to, row, Known(LOG), RewindFacts())
+    assert isinstance(target, ResolvedTarget)
+    assert (target.offsets, target.growth_barrier) == ({"t/0": 4_000}, GREW_AT)
+
+
+def test_a_topic_that_the_spec_has_left_stays_where_it_is() -> None:
+    at = {"t/0": 10_500, "old/0": 70}
+    row = replace(ROW, offsets=at, planned=at, topic_ids={"t": "id", "old": "id-2"}, growth_barrier={})
+    kept = Snapshot(id=uuid1(), trigger="Manual", offsets={"t/0": 4_000, "old/0": 7}, topic_ids=row.topic_ids)
+    to = RewindSpec(pipeline="p", to=RewindTarget(snapshot="early"))
+    target = resolve(to, row, Known(LOG), RewindFacts(snapshot=Known(kept)))
+    assert isinstance(target, ResolvedTarget)
+    assert target.offsets == {"t/0": 4_000, "old/0": 70}
 
 
 def test_a_new_partition_of_which_retention_took_the_beginning_starts_where_its_log_does() -> None:

@@ -53,9 +53,8 @@ def check_snapshot(target: ResolvedTarget, found: Known[Snapshot | None] | Unsee
         return ()
     if not isinstance(found, Known):
         return found
-    if found.value is None or dict(found.value.offsets) != dict(target.offsets):
-        return (f"snapshot {target.snapshot} does not exist any more, so its state cannot be set",)
-    return ()
+    is_there = found.value is not None and dict(found.value.offsets) == dict(target.offsets)
+    return () if is_there else (f"snapshot {target.snapshot} does not exist any more, so its state cannot be set",)
 
 
 def records_to_repeat(row: FenceRow, target: ResolvedTarget) -> int:
@@ -91,21 +90,22 @@ def _of_timestamp(
 ) -> ResolvedTarget | Unseen:
     if not isinstance(positions, Known):
         return positions
-    found = {key: positions.value.get(key) for key in row.offsets if _topic(key) in log.topic_ids}
-    if None in found.values():
+    read = {key for key in row.offsets if _topic(key) in log.topic_ids}
+    if not read <= positions.value.keys():
         return UNCHECKED
-    back = {key: at for key, at in found.items() if at is not None and NO_RECORD < at < row.offsets[key]}
+    back = {key: min(at, row.offsets[key]) for key in read if (at := positions.value[key]) != NO_RECORD}
     target = _with_barrier({**row.offsets, **back}, row)
-    grown = {key: log.starts.get(key, 0) for key in _grown_since(target, row)}
-    return _held_again(replace(target, offsets={**target.offsets, **grown}), grown)
+    grown = _grown_since(target, row)
+    starts = {key: log.starts[key] for key in grown & log.starts.keys()}
+    return _held_again(replace(target, offsets={**target.offsets, **starts}), grown)
 
 
 def _of_offsets(given: Mapping[str, int], row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
     target = _with_barrier({**row.offsets, **given}, row)
     grown = _grown_since(target, row)
-    late = sorted(key for key in grown if target.offsets[key] > log.starts.get(key, 0))
+    late = sorted(key for key in grown & log.starts.keys() if target.offsets[key] > log.starts[key])
     if late:
-        names = listed([f"{key}: {log.starts.get(key, 0)}" for key in late])
+        names = listed([f"{key}: {log.starts[key]}" for key in late])
         why = f"the target is before topic {_topic(late[0])} grew, and newer records of a key would stay written"
         return (f"{why} while older ones are written again: add {names} to spec.to.offsets",)
     return _held_again(target, grown)
@@ -221,12 +221,12 @@ def _wrong(target: ResolvedTarget, row: FenceRow, log: Watermarks) -> Iterator[s
         elif log.topic_ids[topic] != row.topic_ids.get(topic):
             yield f"topic {topic} was recreated since its offsets were committed"
     for key in moved:
-        offset, committed, start = start_of(target, key), row.offsets.get(key), log.starts.get(key, 0)
+        offset, committed, start = start_of(target, key), row.offsets.get(key), log.starts.get(key)
         if committed is None:
             yield f"{key} is not a partition that the pipeline has committed"
         elif offset > committed:
             yield f"{key}: {offset} is beyond the committed offset {committed}: a rewind only goes back"
-        elif offset < start:
+        elif start is not None and offset < start:
             yield f"{key}: the log begins at {start}: the records from {offset} on were deleted"
 
 
