@@ -398,7 +398,7 @@ def _held_up(context: RewindContext, step: RewindStep, what: str, issue: PodIssu
 def _purge_failed(context: RewindContext, why: str) -> Progress:
     status = reached(context.rewind, context.status, RewindStep.PURGE, why, context.now, reason=Reason.PURGE_FAILED)
     named = f"PipelineRewind {context.rewind.key.name}: {why}"
-    return Progress(status=status, outcome=stalled(context.run, Reason.PURGE_FAILED, named), held=True)
+    return Progress(status=status, outcome=stalled(context.run, Reason.PURGE_FAILED, named))
 
 
 def _why_failed(context: RewindContext, job: PurgeJob, what: str) -> str:
@@ -469,10 +469,10 @@ def _begun_at(status: RewindStatus, step: RewindStep) -> datetime:
 
 
 def _patience(context: RewindContext, step: RewindStep) -> timedelta:
-    counted = context.status.estimated_seconds or 0.0
-    return (
-        max(STEP_PATIENCE, timedelta(seconds=PURGE_PATIENCE * counted)) if step is RewindStep.PURGE else STEP_PATIENCE
-    )
+    counted = context.status.estimated_seconds
+    if step is not RewindStep.PURGE or counted is None:
+        return STEP_PATIENCE
+    return max(STEP_PATIENCE, timedelta(seconds=PURGE_PATIENCE * counted))
 
 
 def _outcome(

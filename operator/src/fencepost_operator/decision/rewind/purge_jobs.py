@@ -59,7 +59,7 @@ def ranges(row: FenceRow, status: Status, target: ResolvedTarget) -> Mapping[str
     reached = furthest(row.offsets, row.written_until, written_until(status, row))
     found = {key: (start_of(target, key), until) for key, until in sorted(reached.items())}
     return {
-        key: (start, max(until, row.log_ends.get(key, 0))) for key, (start, until) in found.items() if start < until
+        key: (start, max(until, row.log_ends.get(key, until))) for key, (start, until) in found.items() if start < until
     }
 
 

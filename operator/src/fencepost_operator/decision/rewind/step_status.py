@@ -63,7 +63,7 @@ class RewindUpdate:
 
 def waiting(rewind: Rewind, message: str, now: datetime) -> RewindStatus:
     """Return the status of a rewind that does nothing yet, and does not keep the pipeline from anything."""
-    return _reported(rewind, replace(rewind.status, phase=WAITING), message, now)
+    return reported(rewind, replace(rewind.status, phase=WAITING), message, now)
 
 
 def reached(
@@ -78,24 +78,19 @@ def reached(
     """Return the status in which all earlier steps are over, and the step is in progress or waits for a user."""
     place = _ORDER.index(step)
     steps = (*(_over(status, earlier, now) for earlier in _ORDER[:place]), _running(status, step, message, now))
-    return _reported(rewind, replace(status, phase=step.value, steps=steps), message, now, reason=reason)
+    return reported(rewind, replace(status, phase=step.value, steps=steps), message, now, reason=reason)
 
 
 def completed(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
     """Return the status of a rewind that arrived."""
     steps = tuple(_ended(step, StepState.DONE, now) for step in status.steps)
-    return _reported(rewind, replace(status, phase=COMPLETED, steps=steps), message, now, reason=Reason.REWOUND)
+    return reported(rewind, replace(status, phase=COMPLETED, steps=steps), message, now, reason=Reason.REWOUND)
 
 
 def failed(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
     """Return the status of a rewind that is over and has not arrived."""
     steps = tuple(_ended(step, StepState.FAILED, now) for step in status.steps)
-    return _reported(rewind, replace(status, phase=FAILED, steps=steps), message, now, reason=Reason.REWIND_REFUSED)
-
-
-def reported(rewind: Rewind, status: RewindStatus, message: str, now: datetime) -> RewindStatus:
-    """Return the status with another message, as when the step's action fails."""
-    return _reported(rewind, status, message, now)
+    return reported(rewind, replace(status, phase=FAILED, steps=steps), message, now, reason=Reason.REWIND_REFUSED)
 
 
 def _running(status: RewindStatus, step: RewindStep, message: str, now: datetime) -> StepStatus:
@@ -116,10 +111,10 @@ def _ended(step: StepStatus, state: StepState, now: datetime) -> StepStatus:
     return step if step.state is not StepState.RUNNING else replace(step, state=state, finished_at=now)
 
 
-def _reported(
+def reported(
     rewind: Rewind, status: RewindStatus, message: str, now: datetime, *, reason: Reason = Reason.REWINDING
 ) -> RewindStatus:
-    """Return the status with its message and its conditions, in the shape of kstatus."""
+    """Return the status with a message, as of a step whose action failed, and its conditions in kstatus' shape."""
     line = single_line(message)
     ready = "True" if status.phase == COMPLETED else "False"
     other = None if reason is Reason.REWOUND else "Stalled" if reason in _STALLED else "Reconciling"
