@@ -63,11 +63,12 @@ def test_a_backlog_of_large_records_is_read_within_the_bytes() -> None:
 
 def test_a_slow_sink_shrinks_the_batch_that_follows_though_kafka_was_asked_before() -> None:
     """The plan is made of what Kafka said while the batch was written, with the size that follows from the batch."""
-    world = backlog(300)
-    loop, engine = timed(world, rate=10, source={**BOUNDS, "max_bytes_per_batch": None}, limit=400)
+    world = backlog(3000)
+    loop, engine = timed(world, rate=100, source={**BOUNDS, "max_bytes_per_batch": None}, limit=4000)
     loop.run()
-    assert sizes(engine) == [400, 100, 100]
-    assert [sum(row.planned.values()) for row in world.table.history if row.driver is not None] == [400, 500, 600, 600]
+    assert sizes(engine) == [4000, 1000, 1000]
+    planned = [sum(row.planned.values()) for row in world.table.history if row.driver is not None]
+    assert planned == [4000, 5000, 6000, 6000]
     world.assert_complete()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
 
+from fencepost.batch import Batch
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fenced, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
@@ -72,8 +75,8 @@ def test_an_idle_loop_lives_by_each_look_and_not_while_kafka_is_silent() -> None
 
 def test_an_idle_loop_keeps_the_workers_warm() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
-    engine = world.run(idle=100)
-    assert engine.warmed == 3
+    engine = world.run(idle=91)
+    assert engine.warmed == 3  # a look a second, from 0 s to 90 s
 
 
 def test_batches_keep_the_workers_warm() -> None:
@@ -89,10 +92,85 @@ def test_batches_keep_the_workers_warm() -> None:
     assert engine.warmed == 0
 
 
-def test_the_interval_lies_between_the_starts_of_two_batches() -> None:
-    world = World(log=FakeLog(ends={"t/0": 5}))
-    world.run(idle=1)
-    assert world.row().offsets == {"t/0": 5}
+@pytest.mark.parametrize(
+    ("records", "takes", "waits"), [(10, 2.0, []), (4, 2.0, [3.0]), (4, 4.5, [0.5]), (4, 5.0, []), (4, 6.0, [])]
+)
+def test_a_batch_that_is_not_full_is_followed_after_the_interval(
+    records: int, takes: float, waits: list[float]
+) -> None:
+    world, clock, waited = World(log=FakeLog(ends={"t/0": records})), Counter[str](), list[float]()
+    loop, engine = world.loop(world.take_over(), batch_interval=5.0, now=lambda: clock["ms"] / 1000)
+    engine.after = lambda: clock.update(ms=round(takes * 1000))
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if present(loop.life)[1]:
+            loop._stop.set()
+
+    loop._wait = wait
+    loop.run()
+    assert waited == [*waits, 1.0]  # the last one is that of an idle log
+
+
+@pytest.mark.parametrize(("interval", "wait"), [(0.0, 0.05), (0.5, 0.5), (1.0, 1.0), (60.0, 1.0)])
+def test_an_idle_log_is_looked_at_after_the_interval_but_neither_at_once_nor_late(interval: float, wait: float) -> None:
+    world, waited = World(log=FakeLog(ends={"t/0": 0})), list[float]()
+    loop, _ = world.loop(world.take_over(), batch_interval=interval)
+
+    def wait_once(seconds: float) -> None:
+        waited.append(seconds)
+        loop._stop.set()
+
+    loop._wait = wait_once
+    loop.run()
+    assert waited == [wait]
+
+
+def test_a_commit_plans_no_batch_that_is_not_full() -> None:
+    """Until it begins, records may join it, or a stop may come."""
+    world = World(log=FakeLog(ends={"t/0": 23}))
+    world.run()
+    rows = [row for row in world.table.history if row.driver is not None]
+    assert [(row.offsets["t/0"], row.planned["t/0"]) for row in rows] == [
+        (0, 10),
+        (10, 20),
+        (20, 20),
+        (20, 23),
+        (23, 23),
+    ]
+
+
+def test_a_run_shows_its_row_from_the_claim_on(world: World) -> None:
+    loop, _ = world.loop(world.take_over())
+    assert loop.version is None
+    with pytest.raises(RuntimeError, match="nothing is claimed"):
+        _ = loop.row
+    loop.run()
+    assert loop.version == loop.row.version == world.row().version
+
+
+def test_a_batch_is_shown_as_in_progress_until_its_commit(world: World) -> None:
+    loop, engine = world.loop(world.take_over())
+    seen: list[tuple[Batch, FenceRow]] = []
+
+    def see() -> None:
+        shown = present(loop.in_progress)
+        seen.append((shown.batch, shown.row))
+
+    engine.after = see
+    loop.run()
+    assert [batch for batch, _ in seen] == engine.batches
+    assert all(dict(batch.until) == dict(row.planned) for batch, row in seen)
+    assert loop.in_progress is None
+
+
+def test_a_run_that_ends_leaves_no_thread(world: World) -> None:
+    others = set(threading.enumerate())
+    loop, _ = world.loop(world.take_over())
+    loop.run()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_a_stop_finishes_the_batch_in_progress(world: World) -> None:
@@ -236,6 +314,16 @@ def test_a_stretch_without_records_is_passed_at_once() -> None:
     history = [row for row in world.table.history if row.driver is not None]
     for before, after in pairwise(history):  # each commit ends where the change before it planned
         assert dict(after.offsets) in (dict(before.offsets), dict(before.planned))
+
+
+@pytest.mark.parametrize(("length", "batches"), [(9, 3), (10, 2)])
+def test_a_stretch_without_records_is_passed_when_it_is_as_long_as_a_batch(length: int, batches: int) -> None:
+    world = World(log=FakeLog(ends={"t/0": 30}))
+    loop, engine = world.loop(world.take_over())
+    engine.gaps = {"t/0": (10, 10 + length)}
+    loop.run()
+    assert len(engine.batches) == batches
+    assert world.row().offsets == {"t/0": 30}
 
 
 def test_a_stretch_that_was_not_in_the_log_at_the_plan_is_left_for_the_next_one() -> None:

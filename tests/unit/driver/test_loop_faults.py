@@ -205,3 +205,4 @@ def test_kafka_down_while_writing_commits_then_ends(world: World) -> None:
     with pytest.raises(DependencyDown):
         loop.run()
     assert sum(world.row().offsets.values()) == 10
+    assert world.log.looks == 2, "Kafka is not asked again"

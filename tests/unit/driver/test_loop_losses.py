@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -375,6 +376,43 @@ def test_a_run_under_an_open_acceptance_continues_past_what_expires_meanwhile() 
     assert read | skipped == set(range(1000))
     assert not read & skipped
     assert check_history(world.table.history, accepted=accepted_in(world)).violations == ()
+
+
+def test_what_an_open_acceptance_skips_is_mirrored_and_the_rest_of_the_batch_stays_planned() -> None:
+    """A part of it may be written, so that a stop withdraws nothing."""
+    world = expired()
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+    mirrored: list[int] = []
+
+    def expire() -> None:
+        world.log.begins["t/1"] = 22
+        raise DataLoss("Kafka refused an offset", reason=Reason.OFFSET_OUT_OF_RANGE)
+
+    def mirror(offsets: Mapping[str, int]) -> None:
+        mirrored.append(offsets["t/1"])
+        if len(mirrored) == 2:
+            loop._stop.set()
+
+    engine.before, loop._mirror = expire, mirror
+    loop.run()
+    assert mirrored == [20, 22]
+    assert world.row().offsets == {**dict.fromkeys(world.log.ends, 20), "t/1": 22}
+    assert world.row().planned == dict.fromkeys(world.log.ends, 30)
+    assert loop.hand.is_empty
+
+
+def test_an_open_acceptance_covers_no_truncation() -> None:
+    world = expired()
+    loop, engine = world.loop(world.take_over(), driver="next", limit=50)
+
+    def cut() -> None:
+        world.log.begins["t/1"] = 100
+        raise DataLoss("cut", reason=Reason.LOG_TRUNCATED)
+
+    engine.before = cut
+    with pytest.raises(DataLoss):
+        loop.run()
+    assert world.row().offsets == dict.fromkeys(world.log.ends, 20)
 
 
 def accepted_in(world: World) -> list[AcceptedLoss]:

@@ -100,6 +100,46 @@ def test_a_partition_without_a_leader_is_left_out_and_read_once_it_has_one(world
     assert engine.batches[1].spans().keys() == {"t/0"}
 
 
+def test_partitions_without_a_leader_are_logged_once_and_so_is_their_return(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fencepost.driver.planning.planner")
+
+    def lose() -> None:
+        world.log.leaderless = {"t/1"} if 1 < world.log.looks < 4 else set()
+
+    world.log.fault = lose
+    world.run()
+    world.assert_complete()
+    assert [record.levelname for record in caplog.records if "planner" in record.name] == ["WARNING", "INFO"]
+
+
+def test_the_batch_after_idleness_names_what_it_leaves_out() -> None:
+    world = World(log=FakeLog(ends={"t/0": 0, "t/1": 0}))
+    loop, engine = world.loop(world.take_over())
+
+    def lose() -> None:
+        if world.log.looks == 2:
+            world.log.leaderless, world.log.ends["t/0"] = {"t/1"}, 3
+
+    world.log.fault = lose
+    engine.after = loop._stop.set
+    loop.run()
+    assert [report.unavailable for report in world.reports] == [("t/1",)]
+
+
+def test_each_batch_of_a_backlog_names_the_leaders_that_its_plan_saw(world: World) -> None:
+    """Before it is written, each partition that has another leader than its row is compared."""
+    loop, engine = world.loop(world.take_over())
+
+    def elect() -> None:
+        world.log.epoch = world.log.looks
+
+    world.log.fault = elect
+    loop.run()
+    assert [set(batch.leader_epochs.values()) for batch in engine.batches] == [{1}, {2}, {3}, {4}, {5}]
+
+
 def test_a_claim_waits_for_a_new_topic_until_kafka_agrees_that_it_does_not_exist(world: World) -> None:
     def agree() -> None:
         world.log.missing = float(10 * world.log.looks)

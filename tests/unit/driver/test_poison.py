@@ -271,6 +271,36 @@ def test_killed_at_any_step_the_successor_continues_and_nothing_is_lost_or_doubl
     scene.assert_complete()
 
 
+def test_each_piece_is_in_progress_from_its_own_start_on() -> None:
+    scene = Scene(poison={("t/0", 3)})
+    loop, engine = scene.loop()
+    clock, shown = Counter[str](), list[Batch]()
+
+    def written(step: str) -> None:
+        if step == "written":
+            clock["s"] += 2
+            shown.append(loop.hand)
+
+    engine.step, loop._now = written, lambda: clock["s"]
+    loop.run()
+    assert shown == engine.batches
+    reports = [report for report in scene.world.reports if report.dead_letter is None]
+    assert len(reports) > 5, "four batches passed whole, and one in pieces"
+    assert {report.phases["total"] for report in reports} == {2000}
+
+
+def test_the_batch_after_an_isolation_has_what_came_meanwhile() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 12})), poison={("t/0", 3)})
+
+    def arrive(step: str) -> None:
+        if step == "letter":
+            scene.world.log.ends["t/0"] = 22
+
+    loop, engine = scene.loop(step=arrive)
+    loop.run()
+    assert [batch.records for batch in engine.batches[-2:]] == [10, 2]
+
+
 def test_a_stop_ends_an_isolation_between_two_pieces() -> None:
     scene = Scene(poison={("t/0", 3)})
     loop, engine = scene.loop()
@@ -328,6 +358,13 @@ def test_more_bad_records_than_one_in_ten_that_pass_stop_the_pipeline_whatever_t
     row = scene.world.row()
     passed = row.offsets["t/0"] - row.dead_letters
     assert LETTERS_AT_ONCE < row.dead_letters <= LETTERS_AT_ONCE + passed // PASSED_PER_LETTER
+
+
+def test_batches_that_pass_whole_allow_as_many_letters_as_before() -> None:
+    scene = Scene(world=World(log=FakeLog(ends={"t/0": 1_400})))
+    scene.poison = {("t/0", offset) for offset in (*range(10, 110), *range(1_200, 1_300))}
+    scene.run(limit=100)
+    scene.assert_complete()
 
 
 def test_good_records_are_saved_up_for_no_more_letters_than_at_the_start() -> None:

@@ -304,12 +304,12 @@ class Loop:
         gap = self._without_records(batch, written)
         following, trouble = (None, None) if gap else self._looked_ahead(batch.until)
         offsets = batch.until if following is None else following.position.offsets
-        backlog = following is not None and following.batch.records >= self._limit.records
+        ahead = EMPTY if following is None or following.batch.records < self._limit.records else following.batch
         with watch.phase("commit"):
             self._row = self._fence.commit(
                 self.row,
                 offsets=offsets,
-                planned={**offsets, **following.batch.until} if following is not None and backlog else offsets,
+                planned={**offsets, **ahead.until},
                 records=batch.records,
                 duration_ms=watch.total(),
                 leader_epochs=epochs.leader_epochs,
@@ -328,7 +328,7 @@ class Loop:
             if isinstance(trouble, DependencyDown):
                 self._polling.check_stop()
             raise trouble  # after the commit: what was written is complete
-        return self._planned() if backlog else EMPTY
+        return self._planned()
 
     def _without_records(self, batch: Batch, written: Written) -> Piece:
         """Return what follows a batch and has no record, where that is as long as a batch; a finishing run ends before.
@@ -338,7 +338,9 @@ class Loop:
         """
         ends: Mapping[str, int] = {} if self._config.finish_until else self.row.log_ends
         found = [
-            replace(part, start=part.until, until=min(written.reached.get(part.key, 0), ends.get(part.key, 0)))
+            replace(
+                part, start=part.until, until=min(each.get(part.key, part.until) for each in (written.reached, ends))
+            )
             for part in batch.ranges
         ]
         return tuple(part for part in found if part.records >= self._limit.records)
