@@ -77,7 +77,8 @@ def test_only_the_one_that_deletes_has_a_timestamp_which_is_the_rows() -> None:
     assert {request.ranges["orders/0"] for request in requests} == {(20, 60)}
     assert deleted.job["metadata"]["name"] == "orders-purge-4"
     assert counted.job["metadata"]["name"].startswith("orders-count-")
-    DriverConfig.from_json(deleted.config_map["data"][run_config.KEY])
+    config = DriverConfig.from_json(deleted.config_map["data"][run_config.KEY])
+    assert names.cluster_name(KEY.name, 0) in config.spark_master, "a name that no cluster has: it uses no Spark"
 
 
 def test_the_pod_keeps_to_pod_security_and_gets_no_secret_of_spark() -> None:

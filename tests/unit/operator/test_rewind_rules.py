@@ -144,4 +144,4 @@ def test_the_driver_of_an_epoch_without_a_claim_has_written_nothing() -> None:
         running = replace(waiting.run, row=row, observation=replace(waiting.run.observation, fence=Known(row)))
         taken = present(stop(replace(waiting, run=running)))
         assert present(taken.outcome).action == TakeOverFence(epoch=2, version=version, owner=running.owner)
-        assert taken.status.unclaimed_epoch == (2 if driver is None else None)
+        assert (taken.status.epoch, taken.status.unclaimed_epoch) == (3, 2 if driver is None else None)

@@ -60,6 +60,13 @@ def begun(rewind: Rewind, *done: RewindStep, **status: Any) -> Rewind:
     return replace(rewind, status=replace(rewind.status, phase=RewindStep.STOP.value, steps=steps, epoch=3, **status))
 
 
+def running(rewind: Rewind, step: RewindStep, seconds: float) -> Rewind:
+    """Return the rewind in a step that began so long ago."""
+    began = NOW - timedelta(seconds=seconds)
+    found = StepStatus(name=step.value, state=StepState.RUNNING, message="", started_at=began)
+    return replace(rewind, status=replace(rewind.status, steps=(*rewind.status.steps, found)))
+
+
 BEFORE: Final = WELL.seen(fence=ROW_READ, source=LOG)
 STOPPED: Final = BURIED.seen(fence=ROW_READ, source=LOG)
 FENCED: Final = STOPPED.seen(fence=TAKEN)
@@ -149,6 +156,7 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     # output is deleted
     "nothing is deleted": (FENCED, DELETES, job(None), "Purge", StartPurge),
     "what is deleted is not known": (FENCED, DELETES, job(SILENT), "Purge", None),
+    "Kafka is silent before the deletion": (FENCED.seen(source=SILENT), DELETES, job(None), "Purge", None),
     "output is being deleted": (FENCED, DELETES, job(PurgeJob(name="purge")), "Purge", None),
     "the deletion cannot start": (FENCED, DELETES, job(PurgeJob(name="purge", issue=STUCK)), "Purge", None),
     "the deletion failed": (FENCED, DELETES, job(PurgeJob(name="purge", is_failed=True)), "Purge", None),
@@ -157,6 +165,10 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     # the offsets are set
     "the offsets are set": (FENCED.seen(fence=SET), RESOLVED, RewindFacts(), "Resume", None),
     "no run has claimed since": (FENCED.seen(fence=SET), PLACED, RewindFacts(), "Resume", None),
+    "the next run has claimed": (
+        BEFORE.seen(fence=replace(ROW_READ, offsets=BACK, planned=BACK, version=12)), PLACED, first(None),
+        "Check", None,
+    ),
     "a suspended pipeline still has its run": (BEFORE.asked(suspend=True), GO, RewindFacts(), "Waiting", None),
     "the row was at the offsets before": (
         FENCED.seen(fence=replace(SET, version=10)), RESOLVED, RewindFacts(), "SetOffsets", RewindFence,
@@ -172,7 +184,10 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
 }  # fmt: skip
 OF_THE_PIPELINE: Final = ("Resume", "Check", "Completed", "Failed", "Waiting")
 """Phases in which the pipeline's own rules may act."""
-HELD: Final = {case for case, (*_, phase, _) in CASES.items() if phase in {"SetOffsets", "Purge"}}
+HELD: Final = {case for case, (*_, phase, _) in CASES.items() if phase in {"SetOffsets", "Purge"}} - {
+    "what is deleted is not known",
+    "Kafka is silent before the deletion",
+}
 """Rewinds that can no longer be cancelled; one that has not seen its Job has not begun to delete."""
 REASONS: Final = {
     "the count cannot start": "ImagePullFailed",
@@ -202,7 +217,7 @@ def test_step(case: str) -> None:
     assert update.status.phase == phase, update.status.message
     if phase not in OF_THE_PIPELINE:
         assert (type(decision.action) if decision.action else None) == action
-    assert update.held == (case in HELD - {"what is deleted is not known"})
+    assert update.held == (case in HELD)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -216,6 +231,8 @@ def test_what_its_status_and_its_event_say(case: str) -> None:
     assert update.status.conditions[0].status == ("True" if phase == "Completed" else "False")
     warns = reason not in {"Rewinding", "Rewound"}
     assert {event.type for event in update.events} <= {EventType.WARNING if warns else EventType.NORMAL}
+    written = replace(update.rewind, status=update.status)
+    assert RewindUpdate(rewind=written, status=update.status).events == (), "an Event is of a change"
     if case in REASONS and phase == "Purge":
         assert (EventType.WARNING, reason) in {(event.type, str(event.reason)) for event in decision.events}
     assert decision.status.rewind == ("back" if phase in KEEPS else None)
@@ -242,16 +259,59 @@ def test_what_the_offsets_are_set_to() -> None:
     assert (dry.status.target, dry.status.rows_to_delete) == (TARGET, 7)
 
 
+def test_the_backup_is_written_under_the_id_that_is_recorded() -> None:
+    for case in ("the fence is taken over", "the backup is recorded, not written"):
+        decision, update = decide(case)
+        assert isinstance(decision.action, TakeSnapshot)
+        assert decision.action.id == update.status.backup
+    assert update.status.backup == str(KEPT.id)
+
+
+def test_the_count_is_kept_for_the_deletion() -> None:
+    _, update = decide("it is counted")
+    assert (update.status.rows_to_delete, update.status.estimated_seconds) == (7, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "estimate", "minutes"),
+    [
+        (RewindStep.BACK_UP, None, 5),
+        (RewindStep.BACK_UP, 60.0, 5),
+        (RewindStep.PURGE, None, 5),
+        (RewindStep.PURGE, 2.0, 5),
+        (RewindStep.PURGE, 60.0, 10),
+    ],
+)
+def test_a_step_that_takes_too_long_warns_and_continues(step: RewindStep, estimate: float | None, minutes: int) -> None:
+    purges = step is RewindStep.PURGE
+    rewind, facts = (DELETES, job(PurgeJob(name="purge"))) if purges else (begun(GO), RewindFacts())
+    rewind = replace(rewind, status=replace(rewind.status, estimated_seconds=estimate))
+    for early, reason in ((1, "Rewinding"), (0, "RewindLate")):
+        decision = seen(FENCED, (running(rewind, step, minutes * 60 - early),), facts).decide()
+        (update,) = decision.rewinds
+        assert (decision.reason, update.status.conditions[0].reason) == (reason, reason)
+        assert isinstance(decision.action, TakeSnapshot) != purges
+        is_late = reason == "RewindLate"
+        assert (f"(this step has taken {minutes} min)" in update.status.message) is is_late
+        assert ((EventType.WARNING, reason) in {(each.type, str(each.reason)) for each in decision.events}) is is_late
+
+
+def test_a_rewind_that_is_held_is_released_once_its_offsets_are_set() -> None:
+    for rewind, scene, held in ((begun(GO), FENCED, True), (PLACED, FENCED.seen(fence=SET), False)):
+        (update,) = seen(scene, (replace(rewind, finalizers=(FINALIZER,)),), RewindFacts()).decide().rewinds
+        assert update.held is held
+
+
 @pytest.mark.parametrize(("began", "phase"), [(61, "Completed"), (60, "Check")])
 def test_a_history_that_lost_the_first_commit_ends_the_wait(began: int, phase: str) -> None:
-    checking = StepStatus(
-        name=RewindStep.CHECK.value, state=StepState.RUNNING, message="", started_at=NOW - timedelta(seconds=began)
-    )
-    waits = replace(PLACED, status=replace(PLACED.status, steps=(*PLACED.status.steps, checking)))
+    waits = running(PLACED, RewindStep.CHECK, began)
     moved = FENCED.seen(fence=replace(SET, version=13, offsets={"orders/0": 20}))
     for scene, expected in ((moved, phase), (FENCED.seen(fence=replace(SET, version=13)), "Check")):
         (update,) = seen(scene, (waits,), first(None)).decide().rewinds
         assert update.status.phase == expected
+        step = update.status.step(RewindStep.CHECK)
+        assert step is not None
+        assert step.state is (StepState.DONE if expected == "Completed" else StepState.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +341,15 @@ def test_a_suspended_pipeline_is_not_waited_for() -> None:
     assert update.status.phase == "Completed"
 
 
+def test_a_pipeline_that_is_suspended_before_its_first_run_has_nothing_to_go_back_to() -> None:
+    new = WELL.asked(suspend=True).said(run=None, epoch=None, cluster=None)
+    (update,) = seen(
+        new.seen(runs=(), release=None, cluster=None, fence=None), (GO,), RewindFacts()
+    ).decide().rewinds  # fmt: skip
+    assert update.status.phase == "Waiting"
+    assert "has never run" in update.status.message
+
+
 def test_one_rewind_at_a_time_the_oldest_first_and_the_one_that_has_begun_before_it() -> None:
     old, young, middle = asked(name="c", age=30), asked(name="a"), asked(name="b", age=20)
     decision = seen(BEFORE, (young, old, middle), RewindFacts()).decide()
@@ -299,7 +368,8 @@ def test_the_rewinds_of_a_deleted_pipeline_are_over() -> None:
         ("Failed", "Over: the pipeline is deleted"), ("Completed", "m"),
     ]  # fmt: skip
     gone = without_pipeline((GO, begun(asked(name="b")), done, replace(GO, deleting_since=NOW)), NOW)
-    assert [update.status.phase for update in gone] == ["Failed", "Waiting"]
+    assert [(update.rewind.key.name, update.status.phase) for update in gone] == [("b", "Failed"), ("back", "Waiting")]
+    assert without_pipeline((done, replace(GO, deleting_since=NOW)), NOW) == ()
 
 
 def test_nothing_is_started_while_the_rewinds_cannot_be_listed() -> None:
@@ -319,7 +389,7 @@ def test_a_rewind_whose_spec_is_wrong_is_refused_and_one_of_a_pipeline_that_is_n
 def test_a_cancelled_rewind_leaves_the_pipeline_alone() -> None:
     decision = seen(BEFORE, (replace(GO, deleting_since=NOW),), RewindFacts()).decide()
     assert (decision.reason, decision.action) == ("Streaming", None)
-    assert [update.status for update in decision.rewinds] == [GO.status]
+    assert [(update.status, update.events) for update in decision.rewinds] == [(GO.status, ())]
 
 
 def test_an_image_without_the_command_is_named() -> None:

@@ -35,8 +35,6 @@ from fencepost_operator.api import (
     RewindStep,
     SnapshotsStatus,
     Spec,
-    StepState,
-    StepStatus,
     parse,
     read_pipeline,
 )
@@ -47,7 +45,7 @@ from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, Unknown, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
-from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, seen
+from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, running, seen
 from unit.operator.test_rewind_steps import FENCED as TAKEN_OVER
 
 JOB: Final = {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"}
@@ -300,14 +298,9 @@ def test_a_check_of_the_files_continues_where_it_was() -> None:
 @pytest.mark.parametrize(("began", "phase"), [(61, "Completed"), (60, "Check")])
 def test_a_rewind_of_the_state_alone_does_not_wait_for_a_commit(began: int, phase: str) -> None:
     """Commits without records leave the offsets as they are, and a quiet topic has no commit at all."""
-    checking = StepStatus(
-        name=RewindStep.CHECK.value, state=StepState.RUNNING, message="", started_at=NOW - timedelta(seconds=began)
-    )
     target = ResolvedTarget(offsets=dict(ROW.offsets), snapshot=str(KEPT.id))
-    rewind = begun(
-        TO_SNAPSHOT, RewindStep.SET_OFFSETS, backup="b", target=target, records_to_repeat=0, version=11
-    )  # fmt: skip
-    rewind = replace(rewind, status=replace(rewind.status, steps=(*rewind.status.steps, checking)))
+    placed = begun(TO_SNAPSHOT, RewindStep.SET_OFFSETS, backup="b", target=target, records_to_repeat=0, version=11)
+    rewind = running(placed, RewindStep.CHECK, began)
     taken = of_state(TAKEN_OVER)
     claimed = taken.seen(fence=replace(present(fence_of(taken)), version=12))
     (update,) = seen(claimed, (rewind,), RewindFacts(first_commit=Known(None))).decide().rewinds
@@ -420,6 +413,13 @@ def test_state_is_not_set_back_to_before_a_topic_was_added() -> None:
     (update,) = seen(scene.seen(fence=added), (TO_SNAPSHOT,), RewindFacts(snapshot=Known(FULL))).decide().rewinds
     assert update.status.phase == "Failed"
     assert "topic new was added after the snapshot was taken" in update.status.message
+
+
+def test_the_state_of_a_recreated_topic_is_not_set_back() -> None:
+    other = replace(FULL, topic_ids={"orders": "other"})
+    (update,) = seen(of_state(BEFORE), (TO_SNAPSHOT,), checked(WHOLE, other)).decide().rewinds
+    assert update.status.phase == "Failed"
+    assert "topic orders was recreated since the snapshot was taken" in update.status.message
 
 
 def test_no_snapshot_goes_while_a_rewind_may_need_it() -> None:
