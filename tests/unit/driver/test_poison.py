@@ -291,10 +291,18 @@ def test_each_piece_is_in_progress_from_its_own_start_on() -> None:
 
 def test_the_batch_after_an_isolation_has_what_came_meanwhile() -> None:
     scene = Scene(world=World(log=FakeLog(ends={"t/0": 12})), poison={("t/0", 3)})
+    log, looked = scene.world.log, threading.Event()
+
+    def look() -> None:
+        if log.looks == 3:  # after the claim: beside the batch, and for a witness
+            looked.set()
 
     def arrive(step: str) -> None:
         if step == "letter":
-            scene.world.log.ends["t/0"] = 22
+            assert looked.wait(5)
+            log.ends["t/0"] = 22
+
+    log.fault = look
 
     loop, engine = scene.loop(step=arrive)
     loop.run()
