@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fencepost.context import StreamContext
+from fencepost.errors import BatchFailed
 from fencepost.spark.state_reader import answered
 from fencepost.state.progress import unpack_committed
 from fencepost.state.questions import (
@@ -33,7 +34,7 @@ from unit.spark import test_stateful_run
 from unit.spark.test_stateful_run import ENDS, STATE, Pipeline, made  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def by_value(events: DataFrame, _: StreamContext) -> DataFrame:
@@ -214,3 +215,24 @@ def test_each_side_of_a_join_is_a_store(
     left, right = ([json.loads(row)["value"] for row in reading.rows(store=side).rows] for side in ("left", "right"))
     assert sorted(row["o"] for row in left) == list(range(ENDS["t/0"]))
     assert sorted(row["p"] for row in right) == list(range(ENDS["t/1"]))
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (
+            ": o.a.SparkException: Job aborted due to stage failure: Total size of serialized results of 2 tasks (70 MiB)",
+            "lower --limit, or export them",
+        ),
+        (
+            "[USER_RAISED_EXCEPTION] Total size of serialized results of 2 tasks: maxResultSize",
+            "see `fencepost state show` for what there is",
+        ),
+    ],
+)
+def test_state_that_an_error_quotes_decides_no_remedy(tmp_path: Path, message: str, remedy: str) -> None:
+    def start(_: Request) -> SparkSession:
+        raise BatchFailed(message)
+
+    found = answered(Request(location="", settings={}, scratch=str(tmp_path)), start)
+    assert present(found.refusal).remedy == remedy

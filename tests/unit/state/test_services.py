@@ -20,7 +20,7 @@ from fencepost.state.chunks import CHUNK, WINDOW
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull, LogTooLong, PathMissing
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.tree import StoredFile
-from fencepost.state.webhdfs import data_service, name_service
+from fencepost.state.webhdfs import data_service, name_service, operator_metadata
 from fencepost.state.webhdfs.authentication import TICKET_LIFE, FailedTicket, Keys, StoredTicket
 from fencepost.state.webhdfs.data_service import DataService
 from fencepost.state.webhdfs.data_services import DataServices
@@ -148,6 +148,13 @@ def test_metadata_names_files_where_this_epoch_serves_them(served: Served) -> No
         found = named(served, "GET", "op=OPEN", path).location
         assert ask(found, "GET").content == content
         assert ask(f"{found}&offset=10&length=60", "GET").content == content[10:70]
+
+
+def test_metadata_that_is_not_sparks_is_not_read_into_memory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_metadata, "LARGEST", 40)
+    path, content = "state/0/_metadata/v2/0", b'"webhdfs://10.0.0.7:7078/e3/state/0/a"    '
+    assert ask(named(served, "PUT", "op=CREATE", path).location, "PUT", content).status == 201
+    assert ask(named(served, "GET", "op=OPEN", path).location, "GET").content == content
 
 
 def test_missing_chunk_is_an_error_and_not_a_short_file(served: Served, chunks: MemoryChunks, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 HEAP: Final = "1g"
 LARGEST_RESULT: Final = "64m"
 """Of the rows of one answer."""
+_TOO_LARGE: Final = re.compile(
+    r"(?:Caused by)?(?:: )?(?:[\w.$]+: )?Job aborted due to stage failure: "
+    r"Total size of serialized results of \d+ tasks"
+)
+"""How Spark's error begins where they take more; further on, an error may quote the state."""
 START: Final = 120.0
 """Seconds for the JVM to start."""
 _JOIN: Final = "symmetricHashJoin"
@@ -260,7 +266,7 @@ def _paths(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _refusal(message: str) -> Refusal:
-    if "maxResultSize" in message:
+    if _TOO_LARGE.match(message):
         return Refusal(message=f"the rows take more than {LARGEST_RESULT}iB", remedy="lower --limit, or export them")
     return Refusal(
         message=f"Spark cannot read the state: {message}", remedy="see `fencepost state show` for what there is"

@@ -153,7 +153,7 @@ class NameService:
                 length=file.length,
                 report_to=self._address,
                 patience=self._patience,
-                location=self.location if operator_metadata.is_metadata(path) else "",
+                location=self.location if operator_metadata.is_metadata(path, file.length) else "",
             )
             ticket = self._keys.ticket(allowed)
             return answers.redirect(f"http://{self._data_service(request.sender)}/?ticket={ticket}")

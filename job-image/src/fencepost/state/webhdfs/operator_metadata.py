@@ -12,11 +12,13 @@ from typing import Final
 _METADATA: Final = re.compile(r"state/[0-9]+/_metadata/v2/[0-9]+")
 _LOCATION: Final = re.compile(rb'(?<=")webhdfs://[^/"]+/e[0-9]+(?=/)')
 """See `NameService.location`."""
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes. Metadata is changed in memory, also in that of a command that reads a tenant's state; Spark's has some KB."""
 
 
-def is_metadata(path: str) -> bool:
-    """Return whether the file at a path may name others by their location."""
-    return bool(_METADATA.fullmatch(path))
+def is_metadata(path: str, length: int) -> bool:
+    """Return whether the file at a path, of so many bytes, may name others by their location."""
+    return length <= LARGEST and bool(_METADATA.fullmatch(path))
 
 
 def relocated(content: bytes, location: str) -> bytes:
