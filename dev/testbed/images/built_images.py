@@ -136,10 +136,13 @@ def remove_from_node(docker: Docker, node: str, repositories: Iterable[str], log
 
 
 def _removed_tags(docker: Docker, repository: str, names: Iterable[str]) -> list[str]:
-    """Those of a node's `names` that are builds of `repository` which the engine no longer has."""
+    """Those of a node's `names` that are builds of `repository` which the engine no longer has.
+
+    None where it names no build: then it has not answered, since the newest one always stays.
+    """
     stays = {qualified(name) for name in _made_tags(docker, repository)}
     made = re.compile(f"{re.escape(qualified(repository))}:{_MADE_TAG.pattern}")
-    return [name for name in names if made.fullmatch(name) and name not in stays]
+    return [name for name in names if stays and made.fullmatch(name) and name not in stays]
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,3 +91,8 @@ def test_earlier_builds_leave_the_engine_and_the_nodes(tmp_path: Path) -> None:
     node.write_text("\n".join(["REF TYPE DIGEST", *listed]))
     built_images.remove_from_node(Docker(home), "worker", ["job"], log)
     assert removed.read_text().split() == [*names[3:6], "sha256:orphan"]
+
+    removed.unlink()
+    builds.unlink()
+    built_images.remove_from_node(Docker(home), "worker", ["job"], log)
+    assert not removed.exists()  # an engine that gives no answer has not lost its builds
