@@ -32,6 +32,7 @@ from fencepost_operator.observation import Known, Liveness, Observation, RunList
 from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
 from simulation import events, operators
 from simulation.__main__ import MODEL
+from simulation.broken_fence import commits_are_unconditional, zombies_write_later
 from simulation.history import History, Setup
 from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
@@ -85,30 +86,6 @@ def death_needs_no_proof(patch: Patch) -> None:
         return Liveness.DEAD if found is Liveness.UNKNOWN else found
 
     patch.setattr(status, "liveness_of", hasty)
-
-
-def commits_are_unconditional(patch: Patch) -> None:
-    """Let a driver commit whatever happened to the row."""
-    change = Fence._change
-
-    def forced(self: Any, before: Any, after: Any) -> Any:
-        seen = self._table.read(self._pipeline)
-        if before.driver is not None and after.driver == before.driver and seen.epoch != before.epoch:
-            before = seen
-            after = replace(after, epoch=seen.epoch, version=seen.version + 1)
-        return change(self, before, after)
-
-    patch.setattr(Fence, "_change", forced)
-
-
-def zombies_write_later(patch: Patch) -> None:
-    """Do not move the row's clock at a takeover."""
-    usual = Fence._taken
-
-    def taken(self: Fence, before: FenceRow, owner: str) -> FenceRow:
-        return replace(usual(self, before, owner), clock=before.clock - 5)
-
-    patch.setattr(Fence, "_taken", taken)
 
 
 def acts_before_it_records(patch: Patch) -> None:

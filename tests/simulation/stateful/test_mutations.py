@@ -22,6 +22,7 @@ from fencepost.state.webhdfs.authentication import StoredTicket, UploadTicket
 from fencepost.state.webhdfs.data_service import DataService
 from fencepost.state.webhdfs.http_server import Answer
 from fencepost.state.webhdfs.name_service import STORED
+from simulation.broken_fence import commits_are_unconditional, zombies_write_later
 from simulation.stateful import events, operators
 from simulation.stateful.__main__ import MODEL
 from simulation.stateful.history import History, Setup
@@ -31,20 +32,6 @@ HISTORIES = 300
 """In which each broken rule is found."""
 
 Patch = pytest.MonkeyPatch
-
-
-def commits_are_unconditional(patch: Patch) -> None:
-    """Let a driver commit whatever happened to the row."""
-    change = Fence._change
-
-    def forced(self: Any, before: Any, after: Any) -> Any:
-        seen = self._table.read(self._pipeline)
-        if before.driver is not None and after.driver == before.driver and seen.epoch != before.epoch:
-            before = seen
-            after = replace(after, epoch=seen.epoch, version=seen.version + 1)
-        return change(self, before, after)
-
-    patch.setattr(Fence, "_change", forced)
 
 
 def no_answer_is_an_answer(patch: Patch) -> None:
@@ -75,16 +62,6 @@ def no_answer_is_a_refusal_to_be_repeated(patch: Patch) -> None:
                 self._patience.sleep(1.0)
 
     patch.setattr(Fence, "_change", again)
-
-
-def zombies_write_later(patch: Patch) -> None:
-    """Do not move the row's clock at a takeover."""
-    usual = Fence._taken
-
-    def taken(self: Fence, before: FenceRow, owner: str) -> FenceRow:
-        return replace(usual(self, before, owner), clock=before.clock - 5)
-
-    patch.setattr(Fence, "_taken", taken)
 
 
 def rewinds_keep_the_state(patch: Patch) -> None:
