@@ -221,7 +221,7 @@ def test_each_side_of_a_join_is_a_store(
     ("message", "remedy"),
     [
         (
-            ": o.a.SparkException: Job aborted due to stage failure: Total size of serialized results of 2 tasks (70 MiB)",
+            ": o.a.SparkException: Job aborted due to stage failure: Total size of serialized results of 2 tasks",
             "lower --limit, or export them",
         ),
         (
