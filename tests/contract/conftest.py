@@ -1,8 +1,10 @@
-"""What the suites share: one session with the testbed's Cassandra, and the two tables of fence rows."""
+"""What the suites share: one session with the testbed's Cassandra, and the tables of fence rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
@@ -10,6 +12,8 @@ from cassandra.cluster import Session
 from contract.cassandra import open_session
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.sqlite.database import Database
+from fencepost.fence.sqlite.table import SCHEMA, SqliteFenceTable
 from fencepost.fence.table import FenceTable
 
 
@@ -30,10 +34,14 @@ def cassandra(request: pytest.FixtureRequest, session: Session) -> Iterator[Cass
     table.finish_history()
 
 
-@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
-def table(request: pytest.FixtureRequest) -> FenceTable:
-    """Return each table in turn: what holds of one holds of the other."""
-    if request.param == "memory":
-        return MemoryFenceTable()
-    found: CassandraFenceTable = request.getfixturevalue("cassandra")
-    return found
+@pytest.fixture(params=["memory", "sqlite", pytest.param("cassandra", marks=pytest.mark.integration)])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FenceTable]:
+    """Return each table in turn: what holds of one holds of the others."""
+    match request.param:
+        case "memory":
+            yield MemoryFenceTable()
+        case "sqlite":
+            with closing(Database(tmp_path / "fence.sqlite", SCHEMA)) as database:
+                yield SqliteFenceTable(database)
+        case _:
+            yield request.getfixturevalue("cassandra")

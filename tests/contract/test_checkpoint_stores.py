@@ -1,4 +1,4 @@
-"""One suite for the stores of checkpoints, in memory and in Cassandra."""
+"""One suite for the stores of checkpoints, in memory, in SQLite and in Cassandra."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import io
 import random
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -15,12 +17,14 @@ from cassandra.cluster import Session
 
 from fencepost.fence.cassandra.table import create_schema
 from fencepost.fence.patience import Patience
+from fencepost.fence.sqlite.database import Database
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.chunks import CHUNK, WINDOW, ChunkStore, read_file, write_file
 from fencepost.state.collector import forget
 from fencepost.state.errors import CheckpointDamaged
 from fencepost.state.file_ids import RANGE, FileIds, FileIndex, FileRange
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.sqlite import SCHEMA, SqliteChunks, SqliteFileIndex
 
 KEYSPACE: Final = "fencepost_contract"
 
@@ -34,10 +38,16 @@ class Stores:
     others: ChunkStore
 
 
-@pytest.fixture(params=["memory", pytest.param("cassandra", marks=pytest.mark.integration)])
-def stores(request: pytest.FixtureRequest) -> Iterator[Stores]:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("cassandra", marks=pytest.mark.integration)])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     if request.param == "memory":
         yield Stores(MemoryChunks(), MemoryFileIndex(), MemoryChunks())
+        return
+    if request.param == "sqlite":
+        with closing(Database(tmp_path / "state.sqlite", SCHEMA)) as database:
+            yield Stores(
+                SqliteChunks(database, "mine"), SqliteFileIndex(database, "mine"), SqliteChunks(database, "other")
+            )
         return
     session: Session = request.getfixturevalue("session")
     create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})

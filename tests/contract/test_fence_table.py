@@ -1,4 +1,4 @@
-"""One suite for both fence tables: what the double promises, Cassandra keeps."""
+"""One suite for all fence tables: what the double promises, SQLite and Cassandra keep."""
 
 from __future__ import annotations
 

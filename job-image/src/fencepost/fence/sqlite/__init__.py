@@ -1,0 +1,1 @@
+"""The fence in one SQLite file, for a run on a single machine."""
