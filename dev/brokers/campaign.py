@@ -21,8 +21,8 @@ from brokers.drivers import Drivers
 from brokers.faults import schedule
 from brokers.leaders import Replicas
 from brokers.producer import PARTITIONS, Load
-from campaign.log import read_log
 from flights.history import commits
+from harness.kafka_log import read_log
 from harness.waiting import NotInTimeError, eventually
 from integration.driver.support import Pipeline, make, open_session
 from integration.kafka.brokers import Cluster

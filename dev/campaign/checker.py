@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from campaign.log import Record
+from harness.kafka_log import Record
 
 POISON: Final = "poison"
 """Texts that begin so fail in the campaign's code."""

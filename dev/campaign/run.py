@@ -12,7 +12,6 @@ from typing import Any, Final
 from campaign.checker import differences, expected, places
 from campaign.diagnosis import of_now, of_places
 from campaign.faults import schedule
-from campaign.log import Record, read_log
 from campaign.operators import two_operators
 from campaign.producer import Load
 from campaign.users import REWIND, Users
@@ -22,6 +21,7 @@ from fencepost.fence import FenceError
 from fencepost_cli.history.checks import check_history
 from flights.sink import CassandraDownError
 from harness.background import beside
+from harness.kafka_log import Record, read_log
 from harness.pipelines import helm_revisions, summary
 from harness.waiting import NotInTimeError, eventually
 from testbed.environment import Environment

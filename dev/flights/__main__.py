@@ -32,8 +32,9 @@ def produce(arguments: argparse.Namespace, console: Console) -> int:
     resumed = path.is_file()
     ledger = Ledger.read(path) if resumed else Ledger(arguments.topic, arguments.feed)
     Topics(bootstrap).create(arguments.topic, arguments.partitions)
-    loader = Loader(bootstrap, feed(ledger.feed), ledger)
-    until = ledger.next_number + (arguments.rows or max(0, len(loader.feed) - ledger.next_number))
+    year = feed(ledger.feed)
+    loader = Loader(bootstrap, year, ledger)
+    until = ledger.next_number + (arguments.rows or max(0, len(year) - ledger.next_number))
     goal = f"events {ledger.next_number:,} to {until:,} of {ledger.feed} to topic {ledger.topic}"
     console.line(goal + (f", after {path}" if resumed else ""))
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 Value: TypeAlias = int | float | str | None
 FLIGHTS: Final = "flights"
@@ -68,6 +68,19 @@ class Event:
     def value(self) -> bytes:
         """The JSON that is produced."""
         return _compact.encode(self.fields).encode()
+
+
+class Events(Protocol):
+    """Events by number, what a loader produces."""
+
+    @property
+    def name(self) -> str:
+        """The feed's name, which its ledger keeps."""
+        ...
+
+    def events(self, first: int, until: int) -> Iterator[Event]:
+        """Events `first` to `until`, the last one left out."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

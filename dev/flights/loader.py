@@ -12,7 +12,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from flights.dataset import Event, Feed
+from flights.dataset import Event, Events
 from flights.ledger import Ledger
 
 TICK_SECONDS: Final = 0.02
@@ -32,7 +32,7 @@ class Loader:
     """Produces events and notes in `ledger` where each one went."""
 
     bootstrap: str
-    feed: Feed
+    feed: Events
     ledger: Ledger
     _refused: KafkaError | None = field(init=False, default=None)
 

@@ -1,14 +1,14 @@
-"""Flights that keep coming to one topic while faults happen, each one written down in a ledger."""
+"""Events, by default flights, that keep coming to one topic while faults happen, each one written down in a ledger."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
-from flights.dataset import flights
+from flights.dataset import Events, flights
 from flights.ledger import Ledger
 from flights.loader import Loader
 from flights.topics import Topics
@@ -25,12 +25,14 @@ class Load:
 
     bootstrap: str
     ledger: Ledger
+    feed: Events = field(default_factory=flights)
 
     @classmethod
-    def to(cls, bootstrap: str, topic: str) -> Self:
+    def to(cls, bootstrap: str, topic: str, feed: Events | None = None) -> Self:
         """Make the topic and return a load that has produced nothing yet."""
         Topics(bootstrap).create(topic, PARTITIONS)
-        return cls(bootstrap=bootstrap, ledger=Ledger(topic=topic, feed=flights().name))
+        feed = feed or flights()
+        return cls(bootstrap=bootstrap, ledger=Ledger(topic=topic, feed=feed.name), feed=feed)
 
     def burst(self, events: int) -> None:
         """Produce so many events as fast as it goes."""
@@ -63,4 +65,4 @@ class Load:
         return {f"{self.ledger.topic}/{partition}": end for partition, end in self.ledger.ends.items()}
 
     def _loader(self) -> Loader:
-        return Loader(self.bootstrap, flights(), self.ledger)
+        return Loader(self.bootstrap, self.feed, self.ledger)

@@ -14,8 +14,8 @@ from brokers.drivers import Drivers
 from brokers.faults import UNDONE
 from brokers.leaders import Replicas
 from brokers.producer import Load
-from campaign.log import read_log
 from fencepost.contract import ExitCode
+from harness.kafka_log import read_log
 from harness.waiting import eventually
 from integration.driver.support import Pipeline
 from integration.kafka.brokers import Cluster

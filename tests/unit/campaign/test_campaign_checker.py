@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from campaign.checker import Output, Row, differences, expected
-from campaign.log import Record
+from harness.kafka_log import Record
 
 LOG = [
     Record(0, 0, "a", json.dumps({"id": 1, "text": "one"}).encode()),

@@ -1,4 +1,4 @@
-"""What Kafka's log holds at the end: the truth that the sinks are compared with."""
+"""What Kafka's log holds at the end: the truth that tables are compared with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_log(bootstrap: str, topic: str) -> list[Record]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "campaign-checker",
+            "group.id": "checker",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
