@@ -148,8 +148,8 @@ class RewindFence:
     """Set an unclaimed row's offsets back, on condition of epoch and version. Dangerous: batches are repeated.
 
     Maps are of 'topic/partition'; `leader_epochs` are of the partitions that move.  `keeps_output`: a batch stays begun
-    in the partitions that do not move.  `snapshot` is the id of the one whose state is set with the offsets; None of a
-    pipeline without state.
+    in the partitions that do not move.  `snapshot` is the id of the one whose state is set with the offsets; a stateful
+    pipeline starts with empty state without one.
     """
 
     epoch: int

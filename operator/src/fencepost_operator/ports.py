@@ -355,7 +355,7 @@ class FenceStore(Protocol):
         keeps_output: bool,
         snapshot: str | None,
     ) -> None:
-        """Set the offsets of an unclaimed row back, and its state to that of the snapshot with this id.
+        """Set the offsets of an unclaimed row back, and its state to that of the snapshot with this id, or to none.
 
         Raises Conflict when the row is elsewhere, or claimed; Rejected without the snapshot.
         """

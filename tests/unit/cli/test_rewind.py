@@ -35,6 +35,10 @@ def rewind(*words: str) -> list[str]:
         ),
         (["--to-timestamp", "2026-01-31T12:00:00"], RewindSpec(pipeline="orders", to=RewindTarget(timestamp=NOW))),
         (
+            ["--to-timestamp", "2026-01-31T12:00:00Z", "--empty-state"],
+            RewindSpec(pipeline="orders", to=RewindTarget(timestamp=NOW), empty_state=True),
+        ),
+        (
             ["--to-snapshot", "before", "--dry-run"],
             RewindSpec(pipeline="orders", to=RewindTarget(snapshot="before"), dry_run=True),
         ),

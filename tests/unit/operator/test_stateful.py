@@ -316,6 +316,38 @@ def test_a_rewind_of_state_by_time_or_offsets_is_refused(to: dict[str, Any]) -> 
     assert update.status.phase == "Failed"
     assert "nothing was changed" in update.status.message
     assert "has the state only of its snapshots: name one of `fencepost snapshots list`" in update.status.message
+    assert "or set spec.emptyState" in update.status.message
+
+
+@pytest.mark.parametrize("to", [{"offsets": BACK}, {"timestamp": "2026-01-31T12:00:00Z"}, {"snapshot": "s"}])
+def test_a_rewind_with_empty_state_sets_the_offsets_alone(to: dict[str, Any]) -> None:
+    """Also those of a snapshot, whose files are not needed then."""
+    given = asked(to, emptyState=True)
+    facts = RewindFacts(positions=Known(BACK), snapshot=Known(FULL), backup=Known(KEPT))
+    (update,) = seen(of_state(BEFORE), (given,), facts).decide().rewinds
+    assert update.status.phase == "Stop"
+    (update,) = seen(of_state(TAKEN_OVER), (begun(given, backup="b"),), facts).decide().rewinds
+    target = present(update.status.target)
+    assert (target.offsets, target.snapshot) == (BACK, None)
+    set_back = begun(given, backup="b", target=target, records_to_repeat=40, version=10)
+    action = seen(of_state(TAKEN_OVER), (set_back,), RewindFacts()).decide().action
+    assert isinstance(action, RewindFence)
+    assert (action.offsets, action.snapshot) == (BACK, None)
+
+
+@pytest.mark.parametrize(("state", "phase"), [(b"state", "Stop"), (EMPTY, "Completed")])
+def test_the_state_is_emptied_at_the_committed_offsets(state: bytes, phase: str) -> None:
+    """No record is read again: what was counted so far is left out."""
+    here = asked({"offsets": dict(ROW_READ.offsets)}, emptyState=True)
+    scene = of_state(BEFORE).seen(fence=replace(ROW_READ, checkpoint=state))
+    (update,) = seen(scene, (here,), RewindFacts()).decide().rewinds
+    assert update.status.phase == phase
+
+
+def test_a_pipeline_without_state_has_none_to_empty() -> None:
+    (update,) = seen(BEFORE, (asked({"offsets": BACK}, emptyState=True),), RewindFacts()).decide().rewinds
+    assert update.status.phase == "Failed"
+    assert "leave spec.emptyState out" in update.status.message
 
 
 def fence_of(scene: Scene) -> FenceRow | None:

@@ -55,6 +55,9 @@ def rewind(
     delete_output: Annotated[
         bool, typer.Option("--delete-output/--keep-output", help="Delete the rows of repeated records first.")
     ] = True,
+    empty_state: Annotated[
+        bool, typer.Option("--empty-state", help="Start a stateful pipeline with empty state there.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would happen, and change nothing.")] = False,
     watch: Annotated[
         bool | None,
@@ -75,12 +78,14 @@ def rewind(
         pipeline=target.key.name,
         to=_target(to_snapshot, to_timestamp, to_offsets),
         delete_output=delete_output,
+        empty_state=empty_state,
         dry_run=dry_run,
     )
     _refuse_a_pause(target)
     if not (dry_run or yes):
         rows = "Rows of the records after it are deleted, and the" if delete_output else "The"
-        ask(f"Rewind {target.key}? {rows} records are read again.")
+        state = " Its state is emptied." if empty_state else ""
+        ask(f"Rewind {target.key}? {rows} records are read again.{state}")
     made = target.cluster.create_rewind(target.key, spec, name)
     if not (dry_run if watch is None else watch):
         if target.is_json:

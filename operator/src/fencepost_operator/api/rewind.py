@@ -104,6 +104,9 @@ class RewindSpec(Model):
     delete_output: bool = True
     """Whether the rows of the records that are read again are deleted from the sinks first. Without it they stay until
     they are written again."""
+    empty_state: bool = False
+    """Whether a stateful pipeline starts with empty state at the target. Its records before the target then count for
+    nothing. Only a snapshot has the state of its offsets, so a rewind to a timestamp or to offsets needs it."""
     dry_run: bool = False
     """Report the offsets, the records to repeat and the rows to delete, and change nothing."""
 
@@ -136,7 +139,7 @@ class ResolvedTarget(Model):
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
     """Ends up to which older partitions are read before newer ones."""
     snapshot: str | None = None
-    """Id of the snapshot whose state is set with the offsets; absent for a pipeline without state."""
+    """Id of the snapshot whose state is set with the offsets; absent where the state is emptied, and without state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,7 @@ class RewindStatus(Model):
     steps: tuple[StepStatus, ...] = ()
     """The steps that have begun, in their order."""
     checked_snapshot: str | None = None
-    """Id of the snapshot whose files were checked before anything was stopped; absent for a pipeline without state."""
+    """Id of the snapshot whose files were checked before anything was stopped; absent where its state is not set."""
     checked_files: int = 0
     """How many of its files are there as far as the check has come, in the order of their paths."""
     # Recorded before the fence is taken over.

@@ -47,7 +47,9 @@ class RewindObserver:
             first_commit = group.create_task(self._first_commit(pipeline, spec, status))
         return RewindFacts(
             snapshot=snapshot.result(),
-            state=await self._state(pipeline, spec, status, snapshot.result()),
+            state=NotAsked()
+            if rewind.spec.empty_state
+            else await self._state(pipeline, spec, status, snapshot.result()),
             positions=positions.result(),
             backup=backup.result(),
             job=job.result(),

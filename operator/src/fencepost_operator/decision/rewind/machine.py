@@ -493,6 +493,8 @@ def _is_where_it_goes(context: RewindContext, target: ResolvedTarget) -> bool:
     row, snapshot = context.row, context.facts.snapshot
     if dict(target.offsets) != dict(row.offsets):
         return False
+    if context.spec.empty_state:
+        return row.checkpoint == EMPTY
     if target.snapshot is None or not isinstance(snapshot, Known) or snapshot.value is None:
         return target.snapshot is None
     return (snapshot.value.checkpoint or EMPTY) == row.checkpoint

@@ -18,8 +18,9 @@ Violations: TypeAlias = tuple[str, ...]
 
 WITHOUT_STATE: Final = (
     "a stateful pipeline has the state only of its snapshots: name one of `fencepost snapshots list` in"
-    " spec.to.snapshot"
+    " spec.to.snapshot, or set spec.emptyState to start with empty state"
 )
+NO_STATE: Final = "the pipeline has no committed state: leave spec.emptyState out"
 UNCHECKED: Final = Unknown(
     reason=UnknownReason.UNREACHABLE,
     message="Kafka has not said where the log of a partition begins",
@@ -71,18 +72,26 @@ def _named(
     spec: RewindSpec, row: FenceRow, log: Watermarks, facts: RewindFacts
 ) -> ResolvedTarget | Unseen | Violations:
     to = spec.to
+    if wrong := _wrong_state(spec, row):
+        return (wrong,)
     if to.snapshot is not None:
         if not isinstance(facts.snapshot, Known):
             return facts.snapshot
         if facts.snapshot.value is None:
             return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
         found = facts.snapshot.value
-        return _of_snapshot(found, row, log) if row.checkpoint is None else _of_state(found, row)
-    if row.checkpoint is not None:
-        return (WITHOUT_STATE,)
+        is_kept = row.checkpoint is not None and not spec.empty_state
+        return _of_state(found, row) if is_kept else _of_snapshot(found, row, log)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)
     return _of_offsets(to.offsets or {}, row, log)
+
+
+def _wrong_state(spec: RewindSpec, row: FenceRow) -> str:
+    """Return why the pipeline cannot have the state that is asked for; '' when it can."""
+    if spec.empty_state:
+        return NO_STATE if row.checkpoint is None else ""
+    return WITHOUT_STATE if row.checkpoint is not None and spec.to.snapshot is None else ""
 
 
 def _of_timestamp(
