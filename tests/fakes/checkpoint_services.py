@@ -64,6 +64,9 @@ class MemoryCommitter:
         kept = {number: text for number, text in self.row.offset_logs.items() if number >= batch - 2}
         self.row = replace(self.row, metadata=metadata, offset_logs=kept | {batch: offset_log})
 
+    def begin(self) -> None:
+        """Nothing waits."""
+
     def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
         """Commit the batch with its state."""
         self.row = replace(self.row, commit_logs={batch: commit_log}, tree=tree)

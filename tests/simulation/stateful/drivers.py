@@ -203,7 +203,8 @@ class Driver:
         names, checkpoint = present(self.names), present(self.checkpoint)
         answer = names.handle(request)
         self.met["request refused after the epoch"] += answer.status == HTTPStatus.FORBIDDEN
-        if request.parameters.get("op") == "RENAME" and not checkpoint._is_over and self.is_newest:
+        is_due = present(self.committer).coming is not present(self.committer).row
+        if request.parameters.get("op") == "RENAME" and not checkpoint._is_over and self.is_newest and not is_due:
             self.world.check_visible(checkpoint)
         return answer
 
@@ -274,6 +275,16 @@ class Driver:
     def end_of(self, log: str) -> Ends:
         """Return where the batch of an offset log ends."""
         return ends_of(end_of(log))
+
+    def begin(self) -> None:
+        """Let the batch whose offsets have appeared be planned. Raises QueryEnded."""
+        checkpoint = present(self.checkpoint)
+        try:
+            checkpoint.begin()
+        except (FenceError, CheckpointError) as error:
+            raise QueryEnded(f"no batch is planned: {error}") from error
+        if self.is_newest:
+            self.world.check_visible(checkpoint)
 
     def token(self) -> int:
         """Return the write timestamp of the batch that is planned."""

@@ -85,6 +85,10 @@ class Application(Protocol):
         """Return where the batch of an offset log ends."""
         ...
 
+    def begin(self) -> None:
+        """Let the batch whose offsets have appeared be planned. Raises QueryEnded."""
+        ...
+
     def token(self) -> int:
         """Return the write timestamp of the batch that is planned."""
         ...
@@ -164,6 +168,7 @@ class Query:
         self.ends[batch], self.watermarks[batch] = end, self.watermark
 
     def _run_batch(self, batch: int) -> Asking[None]:
+        self.app.begin()
         task = Task(
             batch=batch,
             start=self._start(batch),

@@ -460,6 +460,7 @@ def test_code_that_does_not_fit_the_state_is_refused_and_changes_nothing(
     assert refused.value.reason is Reason.STATE_INCOMPATIBLE
     row = pipeline.world.row()
     assert (row.offsets, row.checkpoint) == (before.offsets, before.checkpoint)
+    assert (row.planned, row.planned_log) == (before.offsets, None)
     pipeline.function = stream
     pipeline.run()
     assert pipeline.world.row().offsets == pipeline.world.log.ends

@@ -39,6 +39,9 @@ class Committer:
         assert metadata == b"query"
         self.calls.append(("plan", batch, offset_log))
 
+    def begin(self) -> None:
+        self.fault()
+
     def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
         self.fault()
         self.calls.append(("commit", batch, commit_log))
@@ -137,7 +140,7 @@ def test_a_log_file_that_is_written_in_place_is_planned_too(scene: Scene) -> Non
     assert scene.committer.calls == [("plan", 0, b"v1")]
 
 
-@pytest.mark.parametrize("path", ["offsets/0", "commits/0"])
+@pytest.mark.parametrize("path", ["offsets/0", "commits/0", "begin"])
 def test_a_plan_or_a_commit_that_fails_ends_the_epoch_here(scene: Scene, path: str) -> None:
     waiting = scene.checkpoint.create("state/b")
     scene.checkpoint.keep("offsets/.x.tmp", b"")
@@ -148,7 +151,7 @@ def test_a_plan_or_a_commit_that_fails_ends_the_epoch_here(scene: Scene, path: s
 
     scene.committer.fault = fail
     with pytest.raises(FenceUnavailable):
-        scene.log(path)
+        scene.checkpoint.begin() if path == "begin" else scene.log(path)
     assert scene.ended == [error]
     scene.committer.fault = lambda: None
     with pytest.raises(PathMissing):
@@ -158,6 +161,7 @@ def test_a_plan_or_a_commit_that_fails_ends_the_epoch_here(scene: Scene, path: s
         lambda: scene.checkpoint.complete(waiting, 1),
         lambda: scene.checkpoint.keep("offsets/.y.tmp", b""),
         lambda: scene.checkpoint.rename("offsets/.x.tmp", path),
+        scene.checkpoint.begin,
         lambda: scene.checkpoint.delete("state"),
         lambda: scene.checkpoint.make_directory("d"),
     ):

@@ -19,7 +19,7 @@ from fencepost.state.errors import CheckpointDamaged, EpochOver, LogTooLong, Pat
 from fencepost.state.fence_committer import FenceCommitter, reopened
 from fencepost.state.file_ids import FileIds
 from fencepost.state.progress import Committed, Planned, committed, unpack_committed, unpack_planned
-from fencepost.state.tree import StoredFile
+from fencepost.state.tree import StoredFile, Tree
 from present import present
 from unit.state.world import KEY, Facts, World, start_at_zero
 
@@ -47,6 +47,7 @@ def log(end: int) -> bytes:
 
 def batch(checkpoint: Checkpoint, number: int, end: int) -> None:
     checkpoint.keep(f"offsets/{number}", log(end))
+    checkpoint.begin()
     checkpoint.complete(checkpoint.create(f"state/0/0/{number}_a.changelog"), 7)
     checkpoint.keep(f"commits/{number}", f"commit {number}".encode())
 
@@ -54,6 +55,26 @@ def batch(checkpoint: Checkpoint, number: int, end: int) -> None:
 @pytest.fixture
 def world() -> World:
     return World(random.Random(1))
+
+
+def test_the_first_batch_on_a_state_is_planned_once_spark_has_compared_them(world: World) -> None:
+    """Code that does not fit ends before that, and the row is as it was."""
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    batch(checkpoint, 0, 10)
+    successor, committer = opened(world)
+    before = committer.row
+    successor.keep("offsets/1", log(20))
+    assert committer.row is before is world.row
+    assert committer.coming.planned == {KEY: 20}
+    with pytest.raises(PathInvalid, match="batch 1 is to be begun next"):
+        committer.commit(1, commit_log=b"", tree=Tree())
+    successor.begin()
+    assert committer.row is committer.coming is world.row
+    assert world.row.planned == {KEY: 20}
+    successor.keep("commits/1", b"commit 1")
+    successor.keep("offsets/2", log(30))
+    assert world.row.planned == {KEY: 30}, "it was compared once"
 
 
 def test_a_successor_has_the_logs_and_the_files_of_the_last_commit(world: World) -> None:

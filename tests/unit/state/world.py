@@ -236,6 +236,8 @@ class Spark:
             yield from self.log(f"offsets/{planned}", f'v1\n{{"{KEY}":{end}}}')
         before = json.loads(self.text(f"commits/{planned - 1}"))["ids"] if planned else [None] * STORES
         start, end = self.end(planned - 1), self.end(planned)
+        self.directory.begin()
+        yield
         ids, at = [], present(self.driver.committer).row.write_timestamp
         for store in range(STORES):
             value = self.load(store, planned, before[store])

@@ -227,7 +227,8 @@ def of_state(error: Exception) -> BadSpec | None:
             return BadSpec(
                 f"the code does not fit the stored state: {thrown.getMessage()[:LONGEST]}",
                 reason=Reason.STATE_INCOMPATIBLE,
-                remedy="Go back to code with these operators, or rewind to a snapshot that this code can read.",
+                remedy="Go back to code that fits, or rewind: to a snapshot that this code can read, or with"
+                " spec.emptyState.",
             )
     return None
 

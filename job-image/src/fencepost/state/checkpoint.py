@@ -5,6 +5,7 @@ row holds those that a successor needs.  All other files are in chunks: `create`
 written, `complete` lists the file once all of them are durable.
 
 That `offsets/N` appears plans batch N, and that `commits/N` appears commits it with every file that is listed then.
+The first batch of an epoch that finds a state waits for `begin`: Spark compares its query with the state before that.
 When a plan or a commit fails the epoch is over for this process: only a successor, which reads the fence row, knows
 what the outcome is.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -31,10 +33,14 @@ _NUMBERED: Final = re.compile(r"(?P<log>offsets|commits)/(?P<batch>0|[1-9][0-9]{
 
 
 class Committer(Protocol):
-    """The fence of this epoch's driver. Both methods raise FenceError, CheckpointError for a batch out of order."""
+    """The fence of this epoch's driver. The methods raise FenceError, CheckpointError for a batch out of order."""
 
     def plan(self, batch: int, *, metadata: bytes, offset_log: bytes) -> None:
-        """Record the batch as planned: nothing of it is written before."""
+        """Record the batch as planned, or wait for `begin` with that: nothing of it is written before."""
+        ...
+
+    def begin(self) -> None:
+        """Record as planned what waits for that."""
         ...
 
     def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
@@ -159,6 +165,13 @@ class Checkpoint:
                 self._directory.put(destination, file, overwrite=overwrite)
                 self._directory.remove(source)
 
+    def begin(self) -> None:
+        """Record the batch whose offsets have appeared as planned, before its first task. Raises FenceError."""
+        with self._committing:
+            with self._lock:
+                self._check_open()
+            self._ending(self._committer.begin)
+
     def delete(self, path: str, *, recursive: bool = True) -> bool:
         """Remove a file or a directory from the listing; return whether it was there. Its chunks go later, or never.
 
@@ -202,11 +215,15 @@ class Checkpoint:
         if not isinstance(metadata, LogFile):
             raise PathInvalid(f"{path!r} comes before {METADATA!r}")
         batch = int(match["batch"])
+        if match["log"] == "offsets":
+            self._ending(partial(self._committer.plan, batch, metadata=metadata.content, offset_log=content))
+        else:
+            self._ending(partial(self._committer.commit, batch, commit_log=content, tree=tree))
+
+    def _ending(self, change: Callable[[], None]) -> None:
+        """Change the fence; end the epoch where that fails."""
         try:
-            if match["log"] == "offsets":
-                self._committer.plan(batch, metadata=metadata.content, offset_log=content)
-            else:
-                self._committer.commit(batch, commit_log=content, tree=tree)
+            change()
         except BaseException as error:
             self.close()
             self._ended(error)

@@ -89,6 +89,10 @@ class FenceCommitter:
         self._row = row
         self._committed = unpack_committed(row.checkpoint)
         self._planned = unpack_planned(row.planned_log)
+        self._due: tuple[PlannedBatch, bytes] | None = None
+        """What `begin` records of the batch whose offsets have appeared."""
+        self._fits = self._committed is None
+        """Whether Spark has compared its query with the state; an empty state fits every query."""
         self._check_order()
         self._reached = _reached(self._committed, tree)
         self._reaching: frozenset[UUID] = frozenset()
@@ -101,30 +105,52 @@ class FenceCommitter:
         return self._row
 
     @property
+    def coming(self) -> FenceRow:
+        """The row once the batch whose offsets have appeared is planned."""
+        if self._due is None:
+            return self._row
+        facts, log = self._due
+        barrier = self._row.growth_barrier if facts.growth_barrier is None else facts.growth_barrier
+        return replace(self._row, offsets=facts.offsets, planned=facts.planned, growth_barrier=barrier, planned_log=log)
+
+    @property
     def reached(self) -> frozenset[UUID]:
         """The files that the row reaches, or may reach: a commit may be applied before its answer is here."""
         return self._reached | self._reaching
 
     def plan(self, batch: int, *, metadata: bytes, offset_log: bytes) -> None:
-        """Record the batch as planned. Raises FenceError, PathInvalid for another batch than the following one."""
+        """Record the batch as planned; the first one on a state that was found waits for `begin`.
+
+        Raises FenceError, PathInvalid for another batch than the following one.
+        """
         if self._planned is not None or batch != self._following:
             raise PathInvalid(f"batch {batch} cannot be planned: {self._expected()}")
         planned = Planned(batch=batch, metadata=_text(metadata), offset_log=_text(offset_log))
-        facts = self._facts.planned(planned.offset_log, self._row)
+        self._due = self._facts.planned(planned.offset_log, self._row), planned.pack()
+        self._planned = planned
+        if self._fits:
+            self.begin()
+
+    def begin(self) -> None:
+        """Record what is due as planned: Spark's query fits the state. Raises FenceError."""
+        self._fits = True
+        if self._due is None:
+            return
+        facts, log = self._due
         self._row = self._fence.plan(
             self._row,
             offsets=facts.offsets,
             planned=facts.planned,
             growth_barrier=facts.growth_barrier,
             log_ends=facts.log_ends,
-            planned_log=planned.pack(),
+            planned_log=log,
         )
-        self._planned = planned
+        self._due = None
 
     def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
         """Commit the planned batch together with its state. Raises FenceError, PathInvalid for another batch."""
         planned = self._planned
-        if planned is None or batch != planned.batch:
+        if planned is None or self._due is not None or batch != planned.batch:
             raise PathInvalid(f"batch {batch} cannot be committed: {self._expected()}")
         self._reaching = tree.ids
         file = self._store(tree)
@@ -152,7 +178,8 @@ class FenceCommitter:
         return 0 if self._committed is None else self._committed.batch + 1
 
     def _expected(self) -> str:
-        return f"batch {self._following} is to be {'planned' if self._planned is None else 'committed'} next"
+        step = "planned" if self._planned is None else "committed" if self._due is None else "begun"
+        return f"batch {self._following} is to be {step} next"
 
     def _check_order(self) -> None:
         if self._planned is not None and self._planned.batch != self._following:

@@ -95,6 +95,9 @@ class _Nothing:
         """Refuse to plan."""
         raise EpochOver(f"batch {batch} is not planned: the state is only read")
 
+    def begin(self) -> None:
+        """Nothing waits."""
+
     def commit(self, batch: int, **_: object) -> NoReturn:
         """Refuse to commit."""
         raise EpochOver(f"batch {batch} is not committed: the state is only read")

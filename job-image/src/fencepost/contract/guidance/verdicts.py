@@ -64,8 +64,9 @@ VERDICT: Final = {
         severity=Severity.CRITICAL,
         situation="The code of a stateful pipeline has other operators, keys or values than its stored state (51); the "
         "message says what changed",
-        does=f"{STALLS}; offsets and state stay as they are",
-        remedy="go back to code that fits the state, or rewind to a snapshot that the new code can read",
+        does=f"{STALLS}; nothing is planned, and offsets and state stay as they are",
+        remedy="go back to code that fits the state, or rewind to a snapshot that the new code can read, or with"
+        " spec.emptyState",
         steps=(LOG, SNAPSHOTS),
         more=STATE,
     ),

@@ -4,6 +4,7 @@ What holds at each step:
 
 - the offsets of a batch and Spark's log of it are in the fence row before anything of it is read; a successor's query
   repeats that batch;
+- code that does not fit the state ends before its first batch is planned;
 - offsets, batch number and state move in one conditional update, after all rows and files of the batch are written;
 - a run that is asked to stop ends between two batches, so nothing is planned then;
 - any exception ends the query, and the epoch's checkpoint with it.
@@ -125,6 +126,7 @@ class StatefulRun:
         )
         self._row: FenceRow | None = None
         self._committer: FenceCommitter | None = None
+        self._checkpoint: Checkpoint | None = None
         self._plan: StreamPlan | None = None
         self._collector: Collector | None = None
         self._failure: BaseException | None = None
@@ -213,10 +215,10 @@ class StatefulRun:
             now=lambda: time.time_ns() // 1_000_000,
             ended=self._ended,
         )
-        self._committer = committer
+        self._checkpoint, self._committer = checkpoint, committer
         self._plan = StreamPlan(
             config=self._config,
-            row=lambda: committer.row,
+            row=lambda: committer.coming,
             source=self._source,
             records=self._records,
             stop=self._stop,
@@ -245,7 +247,12 @@ class StatefulRun:
         return self._ids.unused | checkpoint.reached | committer.reached
 
     def _write(self, rows: DataFrame, number: int) -> None:
-        """Write the rows of the batch that is planned; its state is written with them."""
+        """Write the rows of the batch that is planned; its state is written with them.
+
+        Spark has compared the query with the state by now, and run no task.
+        """
+        assert self._checkpoint is not None  # noqa: S101 - it is served
+        self._checkpoint.begin()
         batch, row = self.hand, self.row
         if batch.is_empty and row.planned != row.offsets:
             raise BatchFailed("Spark has rows of a batch whose records it never asked for", remedy="Report this.")
