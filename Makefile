@@ -113,7 +113,7 @@ bench: up ## Measure; assert nothing
 	@$(BIN)/python -m bench all
 
 .PHONY: soak
-soak: up ## Lose a node for ten minutes, crash 500 executors, fill the memory, work off gigabytes of large records, run two hours of load; print each trend
+soak: up ## Lose a node for ten minutes, crash 500 executors, fill the memory, work off gigabytes of large records, run two hours of load with and without state; print each trend
 	@$(BIN)/pytest -m long -s tests/e2e tests/integration/driver tests/integration/monitoring
 	@$(BIN)/python -m soak
 

@@ -16,11 +16,12 @@ from flights.loader import LoadError
 from harness.kubernetes.kubectl import KubectlError
 from harness.kubernetes.nodes import NodeError
 from harness.waiting import NotInTimeError
-from soak import large_records, steady
+from soak import large_records, stateful, steady
 from testbed.environment import NotUpError
 
 SOAKS: Final[Mapping[str, Callable[[Console, argparse.Namespace], Result]]] = {
     "large-records": lambda console, given: large_records.run(console, gigabytes=given.gigabytes),
+    "stateful": lambda console, given: stateful.run(console, hours=given.hours, kill_minutes=given.kill_minutes),
     "steady": lambda console, given: steady.run(console, hours=given.hours),
 }
 
@@ -29,7 +30,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run some soaks; 1 when one could not be run to its end."""
     top = argparse.ArgumentParser(prog="soak", description="Long loads; the trend of every resource.")
     top.add_argument("names", nargs="*", metavar="NAME", help=f"{' or '.join(SOAKS)} (default: each of them)")
-    top.add_argument("--hours", type=float, default=2.0, help="steady: length after the warm-up (default: %(default)s)")
+    length = "steady, stateful: length after the warm-up (default: %(default)s)"
+    top.add_argument("--hours", type=float, default=2.0, help=length)
+    killing = "stateful: time between two kills of the driver (default: %(default)s)"
+    top.add_argument("--kill-minutes", type=float, default=20.0, help=killing)
     top.add_argument("--gigabytes", type=float, default=24.0, help="large-records: the backlog (default: %(default)s)")
     top.add_argument("--into", type=Path, default=Path(".cache/bench"), help="folder for the JSON")
     arguments = top.parse_args(words)

@@ -18,11 +18,16 @@ INIT = "tini"
 """The containers' first process, which does nothing but wait."""
 PROCESS = """for p in %s; do
   name=$(cat /proc/$p/comm) || continue
+  case "$(tr '\\0' ' ' </proc/$p/cmdline)" in
+    *CoarseGrainedExecutorBackend*) name=executor;;
+    *data_service*) name='data service';;
+    *fencepost.spark.worker_daemon*) name=tasks;;
+  esac
   rss=$(awk '/VmRSS/ {print $2}' /proc/$p/status)
   threads=$(awk '/Threads/ {print $2}' /proc/$p/status)
   echo "$name $rss $threads $(ls /proc/$p/fd | wc -l)"
 done 2>/dev/null"""
-
+"""Of each process: which program it runs, KiB in memory, threads, open files."""
 
 _KILLS = """
 find /sys/fs/cgroup -path '*-pod*' \\( -name memory.events.local -o -name memory.oom_control \\) |

@@ -24,6 +24,7 @@ from simulation.stateful.stores import Network
 
 T = TypeVar("T")
 Asking: TypeAlias = Generator[Callable[[], bool] | None, None, T]
+NO_BODY: Final = Body(io.BytesIO(), {})
 TIMEOUT: Final = 60
 """Turns until a client, or a data service, gives up on a process that does not answer."""
 
@@ -250,7 +251,7 @@ def request_of(
     method: str, path: str, parameters: Mapping[str, str], sender: str, header: str, content: bytes = b""
 ) -> Request:
     """Return a request as the HTTP server passes it on."""
-    body = Body(io.BufferedReader(io.BytesIO(content)), {"content-length": str(len(content))})
+    body = Body(io.BytesIO(content), {"content-length": str(len(content))}) if content else NO_BODY
     return Request(
         method=method,
         path=path,

@@ -96,7 +96,14 @@ class Stage:
         """Play one turn."""
         self.turn += 1
         self.begins()
-        ready = [actor for actor in self.actors if self._is_ready(actor)]
+        turn = self.turn
+        ready = [
+            actor
+            for actor in self.actors
+            if not actor.is_busy
+            and turn >= actor.process.frozen_until
+            and (actor.waits_for is None or actor.waits_for())
+        ]
         if not ready:
             self.clock.sleep(IDLE)
             return
@@ -126,13 +133,6 @@ class Stage:
             self._ended(killed, process)
         finally:
             self.running.pop()
-
-    def _is_ready(self, actor: Actor) -> bool:
-        return (
-            not actor.is_busy
-            and self.turn >= actor.process.frozen_until
-            and (actor.waits_for is None or actor.waits_for())
-        )
 
     def _resume(self, actor: Actor) -> None:
         actor.is_busy, actor.waits_for = True, None
