@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import cloudpickle
 
+from fencepost.testing import local_session
 from present import present
 
 if TYPE_CHECKING:
@@ -21,25 +22,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.fixture(scope="module")
 def spark() -> Iterator["SparkSession"]:
     """A session in a time zone that has nothing to do with the data: a transform must not lean on it."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - costs a second, also for a run of other tests
-
-    session = (
-        SparkSession.builder.master("local[1]")
-        .appName("examples")  # PySpark sets none when another module's JVM serves
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .config("spark.sql.session.timeZone", "Asia/Tokyo")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with local_session({"spark.sql.session.timeZone": "Asia/Tokyo"}) as session:
+        yield session
 
 
 def example(folder: str, module: str) -> ModuleType:

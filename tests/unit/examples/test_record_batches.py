@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fencepost import PoisonRecord
-from fencepost.testing import check_cuts, context, frame, record_batch, record_context
+from fencepost.testing import BatchTest, context, frame, record_batch, record_context
 from flights import dataset, expectation
 from unit.examples.test_transforms import CLOCKS, by_offset, flights, records
 
@@ -111,8 +111,8 @@ def test_a_record_of_several_lines_is_one_record(departures_arrow: ModuleType) -
     assert len(made(departures_arrow.transform, given)) == 2
 
 
-def test_departures_do_not_depend_on_batches(departures_arrow: ModuleType) -> None:
-    check_cuts(None, departures_arrow.transform, edges()[:40])
+def test_departures_depend_on_the_records_alone(departures_arrow: ModuleType) -> None:
+    BatchTest(None, departures_arrow.transform).assert_deterministic(edges()[:40])
 
 
 def test_the_batch_has_the_types_of_the_table(departures_arrow: ModuleType) -> None:

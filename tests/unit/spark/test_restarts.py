@@ -76,8 +76,8 @@ def test_rows_that_depend_on_the_run_are_shown_with_the_seed(spark: SparkSession
         "  runs ended after batch 1 was committed",
         "  sink 'rows', missing after restarts: {'n': 1, 'partition': 1, 'run': 1}",
         "  sink 'rows', missing after restarts: {'n': 2, 'partition': 0, 'run': 1}",
-        "  sink 'rows', added by restarts: {'n': 1, 'partition': 1, 'run': 2}",
-        "  sink 'rows', added by restarts: {'n': 2, 'partition': 0, 'run': 2}",
+        "  sink 'rows', added after restarts: {'n': 1, 'partition': 1, 'run': 2}",
+        "  sink 'rows', added after restarts: {'n': 2, 'partition': 0, 'run': 2}",
     ]
 
 

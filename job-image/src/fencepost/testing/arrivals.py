@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fencepost.batch import Range, Record, Watermarks
 from fencepost.contract import offset_key
-from fencepost.testing import record_batch
+from fencepost.testing.inputs import record_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

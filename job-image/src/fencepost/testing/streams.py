@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fencepost.testing.arrivals import Arrivals, Fields
+from fencepost.testing.authors_modules import disturbed
+from fencepost.testing.hash_seeds import SEEDS, of_workers
 from fencepost.testing.memory_pipeline import Cut, MemoryPipeline, Step
 from fencepost.testing.rows import Keys, Table, listed, tables
 
@@ -89,6 +91,26 @@ class StreamTest:
             raise AssertionError(_difference(whole, found, places, seed))
         return rows
 
+    def assert_deterministic(
+        self, batches: Sequence[Sequence[Fields]], *, keys: Keys = None, cuts: int = 3, seed: int = 0
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Do what `check_restarts` does, then run the batches with another clock, and with another hash seed.
+
+        The clock is that of the modules of `stream`, 400 days ahead. Returns the rows of the undisturbed run. Raises
+        AssertionError with the cause, and by sink the rows that are missing or added.
+        """
+        arrivals = Arrivals(batches)
+        rows = self.check_restarts(batches, keys=keys, cuts=cuts, seed=seed)
+        whole = _tables(rows, keys)
+        with disturbed(self.stream):
+            later = _tables(self._rows(arrivals, ()), keys)
+        with of_workers(self.spark, SEEDS[0], self.stream):
+            reseeded = _tables(self._rows(arrivals, ()), keys)
+        for cause, found in (("the clock", later), ("Python's hash seed: on hash(), or on a set's order", reseeded)):
+            if found != whole:
+                raise AssertionError(_listing(f"the rows depend on {cause}", whole, found, "afterwards"))
+        return rows
+
     def _rows(self, arrivals: Arrivals, cuts: Iterable[Cut]) -> dict[str, list[dict[str, Any]]]:
         with tempfile.TemporaryDirectory() as folder:
             pipeline = MemoryPipeline(
@@ -109,19 +131,28 @@ class StreamTest:
 
 
 def disordered(
-    records: Sequence[Fields], *, batch: int, late: float = 0.05, by: int = 100, shuffled: int = 10, seed: int = 0
+    records: Sequence[Fields],
+    *,
+    batch: int,
+    late: float = 0.05,
+    by: int = 100,
+    shuffled: int = 10,
+    repeated: float = 0,
+    seed: int = 0,
 ) -> list[list[Fields]]:
     """Return records in batches of `batch` records, in an order in which they might arrive; `seed` decides it.
 
-    Each record moves back by up to `shuffled` places, and the share `late` (0 to 1) by up to `by` places more.  Leave
-    out the records' offsets: they follow the new order.
+    Each record moves back by up to `shuffled` places, and the share `late` (0 to 1) by up to `by` places more.  The
+    share `repeated` arrives twice, as from a producer that sends a record again.  Leave out the records' offsets: they
+    follow the new order.
     """
     choice = random.Random(seed)  # noqa: S311 - an order, no secret
+    sent = [record for record in records for _ in range(1 + (choice.random() < repeated))] if repeated else records
 
     def place(number: int) -> float:
         return number + choice.uniform(0, shuffled) + (choice.random() < late) * choice.uniform(0, by)
 
-    arrived = [record for _, record in sorted(enumerate(records), key=lambda item: place(item[0]))]
+    arrived = [record for _, record in sorted(enumerate(sent), key=lambda item: place(item[0]))]
     return [arrived[start : start + batch] for start in range(0, len(arrived), batch)]
 
 
@@ -136,12 +167,14 @@ def _tables(rows: Mapping[str, list[dict[str, Any]]], keys: Keys) -> dict[str, T
 
 
 def _difference(whole: Mapping[str, Table], found: Mapping[str, Table], cuts: Sequence[Cut], seed: int) -> str:
-    lines = [
-        f"the rows depend on where runs end (seed {seed})",
-        f"runs ended after {', '.join(map(str, cuts))}",
-    ]
+    title = f"the rows depend on where runs end (seed {seed})\n  runs ended after {', '.join(map(str, cuts))}"
+    return _listing(title, whole, found, "after restarts")
+
+
+def _listing(title: str, whole: Mapping[str, Table], found: Mapping[str, Table], when: str) -> str:
+    lines = [title]
     for sink in sorted({*whole, *found}):
         one, many = set(whole.get(sink, {}).values()), set(found.get(sink, {}).values())
-        lines += listed(f"sink {sink!r}, missing after restarts", one - many)
-        lines += listed(f"sink {sink!r}, added by restarts", many - one)
+        lines += listed(f"sink {sink!r}, missing {when}", one - many)
+        lines += listed(f"sink {sink!r}, added {when}", many - one)
     return "\n  ".join(lines)

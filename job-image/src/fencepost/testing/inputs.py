@@ -1,0 +1,67 @@
+"""What a transform receives: batches made of Python values, and contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fencepost.context import BatchContext, RecordContext
+from fencepost.kafka.reader import ARROW_SCHEMA
+from fencepost.spark.source import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame(spark: SparkSession, records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> DataFrame:
+    """Return records as a transform receives them; fields that a record leaves out are filled in.
+
+    Fields: topic, partition (0), offset (its position), timestamp (1970, UTC), key, value, headers ([(str, bytes)]).
+    """
+    return spark.createDataFrame([tuple(row.values()) for row in _filled(records, topic)], SCHEMA)
+
+
+def record_batch(records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> pa.RecordBatch:
+    """Return records as a transform of record batches receives them; the same fields as of `frame`."""
+    rows = [
+        {**row, "headers": [{"key": key, "value": value} for key, value in row["headers"] or ()] or None}
+        for row in _filled(records, topic)
+    ]
+    return pa.RecordBatch.from_pylist(rows, ARROW_SCHEMA)
+
+
+def _filled(records: Iterable[Mapping[str, Any]], topic: str) -> Iterator[dict[str, Any]]:
+    """Yield the records with all fields, in the order of the columns."""
+    for position, record in enumerate(records):
+        yield {
+            "topic": record.get("topic", topic),
+            "partition": record.get("partition", 0),
+            "offset": record.get("offset", position),
+            "timestamp": record.get("timestamp", datetime.fromtimestamp(0, UTC)),
+            "key": record.get("key"),
+            "value": record.get("value"),
+            "headers": record.get("headers"),
+        }
+
+
+def context(
+    spark: SparkSession,
+    *,
+    args: tuple[str, ...] = (),
+    offsets: Mapping[str, tuple[int, int]] | None = None,
+    token: int = 1,
+) -> BatchContext:
+    """Return a context as for the first batch of a first run."""
+    return BatchContext(
+        pipeline="test/test/test", epoch=1, version=1, token=token, offsets=offsets or {}, args=args, spark=spark
+    )
+
+
+def record_context(
+    *, args: tuple[str, ...] = (), offsets: Mapping[str, tuple[int, int]] | None = None, token: int = 1
+) -> RecordContext:
+    """Return a context as for the first batch of a first run, for a transform of record batches."""
+    return RecordContext(pipeline="test/test/test", epoch=1, version=1, token=token, offsets=offsets or {}, args=args)
