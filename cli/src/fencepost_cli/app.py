@@ -10,11 +10,13 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli.commands import dead_letters, fence, offsets, retention, rewind, snapshots, state
+from fencepost_cli.commands import check, dead_letters, fence, init, offsets, retention, rewind, snapshots, state
 from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Ports
 from fencepost_cli.stores.cassandra import open_store
+from fencepost_cli.stores.code_process import check_code
+from fencepost_cli.stores.containers import inspect_image
 from fencepost_cli.stores.kafka_log import watermarks
 from fencepost_cli.stores.kafka_producer import open_producer
 from fencepost_cli.stores.kafka_settings import open_settings
@@ -52,13 +54,15 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Show what a streaming pipeline has read and committed, prove it, and repair.",
+    help="Begin and check a streaming pipeline, show what it has read and committed, prove it, and repair.",
 )
 app.add_typer(fence.app, name="fence")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(retention.app, name="retention")
 app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
+app.command("init")(init.init)
+app.command("check")(check.check)
 app.command("offsets")(offsets.offsets)
 app.command("rewind")(rewind.rewind)
 
@@ -76,4 +80,6 @@ def prepare(context: typer.Context) -> None:
             configs=open_settings,
             producer=open_producer,
             state=ask_state,
+            code=check_code,
+            image=inspect_image,
         )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from fencepost.batch import Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost.fence.cassandra.tls import TlsMaterial
@@ -117,6 +118,10 @@ class Cluster(Protocol):
 
     def find(self, name: str, namespace: str | None) -> Found:
         """Return a pipeline; without a namespace, in the context's."""
+        ...
+
+    def referenced(self, spec: Spec, name: str, namespace: str | None) -> tuple[Found, Sequence[str]]:
+        """Return a pipeline that need not exist, with its Secrets, and the 'Kind/name' of each object it lacks."""
         ...
 
     def annotate(self, key: ObjectKey, annotation: str, value: str) -> None:
@@ -237,6 +242,21 @@ AskState: TypeAlias = Callable[
 """Returns the answer about committed state, and the bytes of each operator's files. Raises CliError."""
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong: the field or the file, the problem, and what to do; the texts are of one line each."""
+
+    place: str
+    problem: str
+    remedy: str
+
+
+CheckCode: TypeAlias = Callable[[CodeRequest, str | None], Sequence[CodeProblem]]
+"""Returns what is wrong with the code on this machine, or in an image of this name. Raises CliError."""
+InspectImage: TypeAlias = Callable[[str], Mapping[str, Any]]
+"""Returns what `checking.inspection` finds in an image, and its configuration. Raises CliError."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
@@ -247,3 +267,5 @@ class Ports:
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]
     state: AskState
+    code: CheckCode
+    image: InspectImage

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fakes.manifests import body
 from fencepost.batch import Watermarks
+from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
 from fencepost.fence.history import Change, change, hour_of
@@ -162,6 +163,11 @@ class World:
     answer: Answer = field(default_factory=Answer)
     """What the reader of the state answers."""
     before_answer: Callable[[], object] = lambda: None
+    missing: Sequence[str] = ()
+    """What the cluster lacks of what a spec names, as 'Kind/name'."""
+    code_problems: Sequence[CodeProblem] = ()
+    inspected: Mapping[str, Any] = field(default_factory=dict)
+    """What is found in an image."""
     any_name: bool = False
     """Whether every name is the pipeline's."""
     asked: list[Any] = field(default_factory=list)
@@ -180,7 +186,7 @@ class World:
     def run(self, *words: str, columns: int = 200) -> Result:
         ports = Ports(
             cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer,
-            state=self._state,
+            state=self._state, code=self._code, image=self._image,
         )  # fmt: skip
         return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
 
@@ -296,6 +302,21 @@ class World:
         self.asked.append((committed, question))
         self.before_answer()
         return self.answer, {0: 4096}
+
+    def referenced(self, spec: Spec, name: str, namespace: str | None) -> tuple[Found, Sequence[str]]:
+        found = Found(
+            key=ObjectKey(namespace or "shop", name), spec=spec, scope=None,
+            cassandra_secret={"username": "u", "password": "p"},
+        )  # fmt: skip
+        return found, self.missing
+
+    def _code(self, request: CodeRequest, image: str | None) -> Sequence[CodeProblem]:
+        self.asked.append((request, image))
+        return self.code_problems
+
+    def _image(self, image: str) -> Mapping[str, Any]:
+        self.asked.append(image)
+        return self.inspected
 
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)

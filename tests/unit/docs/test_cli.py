@@ -13,6 +13,7 @@ import pytest
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
 from fencepost.state.tree import StoredFile
+from fencepost_cli.projects.project import Choices, Ci, project_files, write_project
 from fencepost_cli.retention import ANNOTATION
 from generators.reference import ROOT
 from present import present
@@ -30,11 +31,20 @@ NAMED = {
 LINES = re.findall(r"^\$ (fencepost .*)$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 
 
+PROJECT = Choices(
+    name="orders", topic="orders", keyspace="shop", table="rows", image="i", is_stateful=False, ci=Ci.NONE
+)
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("offsets.json").write_text('{"flights/0": 12000}')
+    write_project(Path(), project_files(PROJECT))
     world = World.usual()
+    world.inspected = {"versions": {"scala": "2.13"}, "pythons": ["3.11"], "packages": [], "modules": {}, "native": []}
+    world.inspected |= {"unreadable": [], "broken": [], "jars": [], "functions": {"orders": ["transform"]}}
+    world.tables["shop.rows"] = world.tables["shop.orders"]
     world.any_name = True
     world.spec_changes = {"source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["orders", "flights"]}}}
     world.keep(dead_letter("flights", 12017))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -34,6 +34,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
+from fencepost_operator.desired.identity.hashes import optional_references, referenced
 from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import Conflict, Denied, PortError
 
@@ -60,6 +61,17 @@ class KubeconfigCluster:
         key = ObjectKey(namespace or usual, name)
         rights = "get the pipeline, its run's ConfigMap and its Secrets"
         return await self._ask(configuration, key, lambda api: _read(api, key), rights)
+
+    def referenced(self, spec: Spec, name: str, namespace: str | None) -> tuple[Found, Sequence[str]]:
+        """Return a pipeline that need not exist, and the 'Kind/name' of what it lacks. Raises CliError."""
+
+        async def read() -> tuple[Found, Sequence[str]]:
+            configuration, usual = await self._configuration()
+            key = ObjectKey(namespace or usual, name)
+            rights = "get the Secrets and ConfigMaps that the spec names"
+            return await self._ask(configuration, key, lambda api: _referenced(api, key, spec), rights)
+
+        return asyncio.run(read())
 
     def forwards(self, namespace: str, notify: Callable[[str], None]) -> PortForwards:
         """Return the ways into the cluster for a `with` block."""
@@ -210,15 +222,27 @@ async def _read(api: ApiServer, key: ObjectKey) -> Found:
     spec = parse(body)
     if not isinstance(spec, Spec):
         raise CliError(f"the spec of {key} cannot be understood: {spec[0]}", remedy="correct it and apply it again")
+    return await _with_secrets(api, key, spec, scope=await _scope(api, key, body))
+
+
+async def _referenced(api: ApiServer, key: ObjectKey, spec: Spec) -> tuple[Found, Sequence[str]]:
+    references = await KubernetesObjects(api).references(key, referenced(spec))
+    missing = [name for name in references.missing() if name not in optional_references(spec)]
+    return await _with_secrets(api, key, spec, scope=None, missing=missing), missing
+
+
+async def _with_secrets(
+    api: ApiServer, key: ObjectKey, spec: Spec, *, scope: str | None, missing: Collection[str] = ()
+) -> Found:
     objects = KubernetesObjects(api)
 
     async def secret(name: str | None) -> Mapping[str, str] | None:
-        return await objects.secret(key, name) if name else None
+        return await objects.secret(key, name) if name and f"Secret/{name}" not in missing else None
 
     return Found(
         key=key,
         spec=spec,
-        scope=await _scope(api, key, body),
+        scope=scope,
         cassandra_secret=await secret(spec.checkpoint.cassandra.credentials_secret),
         tls_secret=await secret(spec.checkpoint.cassandra.tls.secret_name if spec.checkpoint.cassandra.tls else None),
         kafka_secret=await secret(spec.source.kafka.properties_secret),

@@ -70,16 +70,9 @@ def open_declared_plugin(config: DriverConfig, sink: PluginSink, options_dir: Pa
 
 def open_plugin(plugin: str, options: Mapping[str, str], context: SinkContext) -> Sink:
     """Return a sink of another package. Raises BadSpec when none has that name, or it is not a sink."""
-    found = entry_points(group=GROUP, name=plugin)
-    if not found:
-        known = sorted(entry_points(group=GROUP).names)
-        raise BadSpec(
-            f"sink {context.name!r}: no installed package has a sink {plugin!r}; found: {', '.join(known) or 'none'}",
-            reason=Reason.SINK_NOT_FOUND,
-            remedy="Install the package into the image of spec.job.image (docs/authors.md), or correct spec.sinks.",
-        )
+    found = find_plugin(plugin, context.name)
     try:
-        made = _loaded(next(iter(found)), context)(options, context)
+        made = _loaded(found, context)(options, context)
     except DriverError:
         raise
     except Exception as error:
@@ -94,6 +87,19 @@ def open_plugin(plugin: str, options: Mapping[str, str], context: SinkContext) -
             reason=Reason.SINK_INVALID,
         )
     return made
+
+
+def find_plugin(plugin: str, sink: str) -> EntryPoint:
+    """Return the entry point of a plugin for the sink of this name. Raises BadSpec when no package has it."""
+    found = entry_points(group=GROUP, name=plugin)
+    if not found:
+        known = sorted(entry_points(group=GROUP).names)
+        raise BadSpec(
+            f"sink {sink!r}: no installed package has a sink {plugin!r}; found: {', '.join(known) or 'none'}",
+            reason=Reason.SINK_NOT_FOUND,
+            remedy="Install the package into the image of spec.job.image (docs/authors.md), or correct spec.sinks.",
+        )
+    return next(iter(found))
 
 
 def _loaded(entry_point: EntryPoint, context: SinkContext) -> Any:  # noqa: ANN401 - code of another package

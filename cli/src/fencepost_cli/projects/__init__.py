@@ -1,0 +1,1 @@
+"""A new project of a pipeline, from templates."""

@@ -1,0 +1,167 @@
+"""Import a pipeline's code, and compare the columns of its frames with its tables, as the start of a run does.
+
+`python -m fencepost.testing.code_check` reads a request of `fencepost check` on its standard input, on the author's
+machine or in the pipeline's image. Neither Kafka nor Cassandra is asked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from fencepost.context import takes_record_batches
+from fencepost.contract import CassandraSink, DeclaredSink, FunctionSink, PluginSink, Reason
+from fencepost.contract.code_check import CodeAnswer, CodeProblem, CodeRequest, DeclaredTable
+from fencepost.entrypoint import finish_of, load
+from fencepost.errors import BadSpec, DriverError
+from fencepost.sinks import Sink, SinkTask
+from fencepost.sinks.cassandra.purge_index import COORDINATES
+from fencepost.sinks.cassandra.table_metadata import Table
+from fencepost.sinks.cassandra.type_fit import misnamed
+from fencepost.sinks.opening import find_plugin
+from fencepost.testing.sessions import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    OpenSession = Callable[[Mapping[str, str]], AbstractContextManager[SparkSession]]
+
+_ARGUMENTS: Final = 2
+
+
+def main() -> None:
+    """Answer the request."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the author's code and Spark may print
+    request = CodeRequest.from_json(sys.stdin.read())
+    answers.write(answer(request).to_json())
+    answers.close()
+
+
+def answer(request: CodeRequest, session: OpenSession = local_session) -> CodeAnswer:
+    """Return what is wrong with the code: the first thing that ends a run. `session` opens one for a block."""
+    try:
+        function = load(request.config.entrypoint, Path(request.code_dir))
+        _check_kind(function, request)
+        _check_sinks(request)
+        with session(_settings(request.config.spark_conf)) as spark:
+            _check_frames(spark, function, request)
+    except DriverError as error:
+        return CodeAnswer(problems=(CodeProblem(message=error.message, remedy=error.remedy),))
+    return CodeAnswer()
+
+
+def _settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the author's settings of queries; those of processes are for a cluster."""
+    return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+
+
+def _check_kind(function: Callable[..., Any], request: CodeRequest) -> None:
+    """Raise BadSpec for a function that takes other arguments, or is of the other mode."""
+    name, is_stateful = request.config.entrypoint, request.config.state is not None
+    if is_stateful and takes_record_batches(function):
+        raise BadSpec(
+            f"{name} takes record batches, and spec.job.mode is Stateful",
+            reason=Reason.TRANSFORM_INVALID,
+            remedy="Name a function of a streaming DataFrame, or remove spec.job.mode.",
+        )
+    try:
+        inspect.signature(function).bind(*[None] * _ARGUMENTS)
+    except TypeError as error:
+        wanted = "(events, context)" if is_stateful else "(batch, context)"
+        raise BadSpec(
+            f"{name}{inspect.signature(function)} cannot be called with {wanted}: {error}",
+            reason=Reason.TRANSFORM_INVALID,
+            remedy=f"Define it as def {name.rpartition(':')[2]}{wanted}.",
+        ) from error
+    except ValueError:
+        return  # a callable that shows no signature
+
+
+def _check_sinks(request: CodeRequest) -> None:
+    """Raise BadSpec for a sink whose function or package is not there."""
+    for sink in request.config.sinks:
+        if isinstance(sink, FunctionSink):
+            field = f"function.entrypoint of sink {sink.name!r} in spec.sinks"
+            load(sink.entrypoint, Path(request.code_dir), field=field)
+        elif isinstance(sink, PluginSink):
+            find_plugin(sink.plugin, sink.name)
+
+
+def _check_frames(spark: SparkSession, function: Callable[..., Any], request: CodeRequest) -> None:
+    """Plan an empty batch, as a run does before its first one. Raises DriverError."""
+    from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports take a second
+    from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415
+
+    config = replace(request.config, spark_master="local", spark_conf={})
+    sinks = {sink.name: _CheckedSink(sink, _table(sink, request.tables)) for sink in config.sinks}
+    if config.state is None:
+        SparkEngine(spark=spark, config=config, transform=function, sinks=sinks, properties={}).check()
+    else:
+        StatefulQuery(
+            spark=spark,
+            config=config,
+            state=config.state,
+            stream=function,
+            finish=finish_of(config.entrypoint),
+            sinks=sinks,
+            properties={},
+        ).check()
+
+
+def _table(sink: DeclaredSink, tables: Mapping[str, DeclaredTable]) -> Table | None:
+    declared = tables.get(f"{sink.keyspace}.{sink.table}") if isinstance(sink, CassandraSink) else None
+    if declared is None:
+        return None
+    return Table(**{**asdict(declared), "clustering_key": declared.clustering_key})
+
+
+class _CheckedSink(Sink):
+    """Compares a frame's columns with the table, where it is known, and writes nothing."""
+
+    def __init__(self, sink: DeclaredSink, table: Table | None) -> None:
+        self._sink = sink
+        self._table = table
+
+    def check(self, schema: StructType) -> None:
+        """Raise BadSpec naming every column that does not fit."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - Spark's imports take a second
+
+        sink, table = self._sink, self._table
+        if not isinstance(sink, CassandraSink) or table is None:
+            return
+        unstored = {sink.delete_where, sink.ttl_column}
+        if sink.purge_retention is not None:
+            unstored |= frozenset(COORDINATES) - table.columns.keys()
+        stored = StructType([field for field in schema.fields if field.name not in unstored])
+        problems = [
+            *misnamed(schema, sink.delete_where, "deleteWhere names", "boolean"),
+            *misnamed(schema, sink.ttl_column, "ttlColumn names", "int"),
+            *(table.differences(sink.create_table) if sink.create_table is not None else ()),
+            *table.problems(stored),
+        ]
+        if problems:
+            raise BadSpec(
+                f"sink {sink.name!r} ({sink.keyspace}.{sink.table}): {'; '.join(problems)}",
+                reason=Reason.SINK_MISMATCH,
+                remedy="Make the transform's columns and the table agree.",
+            )
+
+    def task(self) -> SinkTask:
+        """Return the task's half, which is pickled and never runs."""
+        return cast("SinkTask", _NoTask())
+
+
+class _NoTask:
+    """Writes nothing."""
+
+
+if __name__ == "__main__":
+    main()
