@@ -118,12 +118,13 @@ soak: up ## Lose a node for ten minutes, crash 500 executors, fill the memory, w
 	@$(BIN)/python -m soak
 
 .PHONY: reference
-reference: venv ## Write what follows from the code: crds/, docs/reference.md, decisions.md, metrics.md, a runbook for each reason, dashboards
+reference: venv ## Write what follows from the code: crds/, docs/reference.md, decisions.md, metrics.md, job-image.md, a runbook for each reason, dashboards
 	@$(BIN)/python -m generators.crds
 	@$(BIN)/python -m generators.reference >docs/reference.md
 	@$(BIN)/python -m generators.decisions
 	@$(BIN)/python -m generators.metrics
 	@$(BIN)/python -m generators.dashboards
+	@$(BIN)/python -m generators.image_versions
 
 .PHONY: benchmarks
 benchmarks: venv ## Write docs/benchmarks.md and its plots from what `make bench` measured
