@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
@@ -183,6 +183,11 @@ def differences(found: Tables, wanted: Tables) -> list[str]:
         )
         if rows
     ]
+
+
+def in_utc(row: Sequence[Any]) -> Row:
+    """Return a row as Cassandra's driver gives it, with the zone that its times lack."""
+    return tuple(value.replace(tzinfo=UTC) if isinstance(value, datetime) else value for value in row)
 
 
 def _counted(counts: Mapping[tuple[str, datetime], int]) -> Rows:

@@ -41,6 +41,10 @@ class ShopFeed:
         """Events `first` to `until`, the last one left out."""
         return map(self.event, range(first, until))
 
+    def after(self, number: int) -> ShopFeed:
+        """Return the feed from this number on."""
+        return ShopFeed(self.name, lambda place: self.event(number + place))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
