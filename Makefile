@@ -60,6 +60,10 @@ status: venv ## Show what of the testbed is up
 demo: up ## Run real flights through Kafka, Spark and Cassandra, with the driver killed halfway
 	@$(BIN)/python -m demo
 
+.PHONY: demo-stateful
+demo-stateful: up ## Run late and unordered views through the sessions example, with the driver killed halfway; compare its state too
+	@$(BIN)/python -m demo sessions
+
 .PHONY: check
 check: venv ## Lint, types, layers, prose, charts: needs no cluster
 	@$(BIN)/python -m testbed up --until linters

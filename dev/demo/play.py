@@ -8,21 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from demo.scene import Killed, Scene
+from demo.example import Account, Example
+from demo.scene import EXAMPLES, Killed, Scene
 from demo.watching import Look, Progress, StatusWatch
 from fencepost_cli.history.checks import History, check_history
 from flights.console import Console
-from flights.dataset import flights
 from flights.history import HistoryRow, commits
 from flights.ledger import Ledger
 from flights.loader import Loader
-from flights.reconciliation import Report, reconcile
 
 LOOK_SECONDS: Final = 0.4
 FIRST_COMMIT_SECONDS: Final = 300.0
 RECOVERY_SECONDS: Final = 180.0
 QUIET_SECONDS: Final = 120.0
-"""A run that commits nothing for so long, with rows to go, has failed."""
+"""A run that commits nothing for so long, with records to go, has failed."""
 
 
 class DemoError(Exception):
@@ -31,7 +30,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Amount and speed. `rate` in rows per second; shares are of all rows."""
+    """Amount and speed. `rate` in records per second; shares are of all records."""
 
     rows: int
     rate: float
@@ -45,7 +44,7 @@ class Plan:
 class Outcome:
     """The result. Times in seconds."""
 
-    report: Report
+    account: Account
     history: History
     to_first_commit: float
     to_recover: float
@@ -54,8 +53,8 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every row is there once and every commit was in order."""
-        return self.report.ok and self.history.ok and self.history.gaps <= self.gaps_allowed
+        """Whether the output is right and every commit was in order."""
+        return self.account.ok and self.history.ok and self.history.gaps <= self.gaps_allowed
 
 
 @dataclass(slots=True)
@@ -63,6 +62,7 @@ class Play:
     """One performance on a stage that is set."""
 
     scene: Scene
+    example: Example
     console: Console
     plan: Plan
     ledger: Ledger = field(init=False)
@@ -71,23 +71,26 @@ class Play:
     _stop: threading.Event = field(init=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.scene.topics[0], flights().name)
+        self.ledger = Ledger(self.scene.topics[0], self.example.feed.name)
 
     def run(self) -> Outcome:
         """All acts. Raises DemoError, LoadError."""
         say, plan = self.console.line, self.plan
         backlog = int(plan.rows * plan.backlog)
-        say(f"kafka: producing the year's first {backlog:,} flights to topic {self.ledger.topic}")
+        say(f"kafka: producing the first {backlog:,} {self.example.records} to topic {self.ledger.topic}")
         self._load(backlog, rate=None)
 
-        say(f"kubectl apply -k {self.scene.folder.relative_to(self.scene.folder.parents[1])}")
+        say(f"kubectl apply -k {self.scene.folder.relative_to(EXAMPLES.parent)}")
         self.scene.apply()
         applied = time.time()
         with StatusWatch(self.scene) as watch:
             progress = Progress(self.scene, watch)
             self._until(progress, "its first commit", lambda look: look.committed > 0, FIRST_COMMIT_SECONDS)
             to_first = self._next_commit(applied) - applied
-            say(f"first commit {to_first:.1f} s after apply; from now on {plan.rate:,.0f} flights a second more")
+            say(
+                f"first commit {to_first:.1f} s after apply;"
+                f" from now on {plan.rate:,.0f} {self.example.records} a second more"
+            )
 
             producing = threading.Thread(target=self._produce, name="load", daemon=True)
             producing.start()
@@ -102,19 +105,18 @@ class Play:
 
     def _kill_halfway(self, progress: Progress) -> Killed:
         half = int(self.plan.rows * self.plan.kill_at)
-        self._until(progress, "half of the rows", lambda look: look.committed >= half)
+        self._until(progress, f"half of the {self.example.records}", lambda look: look.committed >= half)
         killed = self.scene.signal_driver("KILL")
         self.console.line(f"SIGKILL to every process of {killed.pod}")
         return killed
 
     def _recovery(self, progress: Progress, killed: Killed) -> float:
         """Watch until a successor commits; return the seconds from the kill to its commit."""
-        epoch = progress.look(len(self.ledger)).epoch
         before = progress.look(len(self.ledger)).committed
         self._until(
             progress,
             "the next run's first commit",
-            lambda look: look.epoch > epoch and look.committed > before,
+            lambda look: look.epoch > killed.epoch and look.committed > before,
             RECOVERY_SECONDS,
         )
         seconds = self._next_commit(killed.at) - killed.at
@@ -122,13 +124,13 @@ class Play:
         return seconds
 
     def _account(self, to_first: float, recovered: float) -> Outcome:
-        self.console.line("reconciling: every row of the table against every record that was produced")
+        self.console.line(f"reconciling: {self.example.comparison}")
         history = self.scene.whole_history()
-        report = reconcile(self.scene.cassandra, self.scene.tables[0], self.ledger, history=history)
-        return Outcome(report=report, history=check_history(history), to_first_commit=to_first, to_recover=recovered)
+        account = self.example.account(self.scene, self.ledger, history)
+        return Outcome(account=account, history=check_history(history), to_first_commit=to_first, to_recover=recovered)
 
     def _load(self, rows: int, *, rate: float | None) -> None:
-        Loader(self.scene.environment.kafka_host, flights(), self.ledger).load(rows, rate=rate, stop=self._stop)
+        Loader(self.scene.environment.kafka_host, self.example.feed, self.ledger).load(rows, rate=rate, stop=self._stop)
 
     def _produce(self) -> None:
         try:

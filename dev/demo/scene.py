@@ -1,4 +1,4 @@
-"""The stage: the departures example in the testbed, from an empty namespace to an empty namespace again.
+"""The stage: an example in the testbed, from an empty namespace to an empty namespace again.
 
 Everything here has the names that the example's own files give it, because the example is applied as it is.  Nothing of
 another's is touched: a namespace of that name that was not made here is refused.
@@ -46,6 +46,7 @@ class Killed:
     """A driver that was killed. `at` is in seconds since 1970, by the clock that its node has."""
 
     pod: str
+    epoch: int
     at: float
 
 
@@ -146,7 +147,13 @@ class Scene:
         self.kubectl.apply(manifest)
 
     def remove_pipeline(self) -> None:
-        """Delete every pipeline of the namespace and wait until the operator has let go of them."""
+        """Delete every pipeline of the namespace and wait until the operator has let go of them.
+
+        The operator deletes the fence row of a stateful one too: else the files of its state stay.
+        """
+        for found in self.kubectl.items(KIND):
+            if found["spec"]["job"].get("mode") == "Stateful":
+                self.kubectl.patch(KIND, found["metadata"]["name"], {"spec": {"deletionPolicy": "Delete"}})
         self.kubectl.run("delete", KIND, "--all", f"--timeout={GONE_SECONDS:.0f}s", seconds=GONE_SECONDS + 10)
 
     def forget_fence(self) -> None:
@@ -208,7 +215,8 @@ class Scene:
         processes = " ".join(str(process) for process in self.nodes.processes(container))
         # The node says when: the way there takes a while.
         said = self.nodes.run(container.node, "sh", "-c", f"date +%s.%N; kill -{signal} {processes}", check=False)
-        return Killed(pod=pod["metadata"]["name"], at=float(said.split()[0]))
+        metadata = pod["metadata"]
+        return Killed(pod=metadata["name"], epoch=int(metadata["labels"][EPOCH]), at=float(said.split()[0]))
 
     def diagnosis(self) -> Iterable[tuple[str, str]]:
         """(what, text) of all that explains a failure: the pipeline, its events, its pods, the logs' last lines."""

@@ -75,7 +75,7 @@ class StatusWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Progress. `rate` in rows per second over the last seconds."""
+    """Progress. `rate` in records per second over the last seconds."""
 
     state: str
     message: str
@@ -93,8 +93,8 @@ class Look:
     def line(self, rows: int) -> str:
         """The live view."""
         return (
-            f"{self.state:<12} epoch {self.epoch}  rows committed {self.committed:>7,} of {rows:,}"
-            f"  lag {self.lag:>7,}  {self.rate:>6,.0f} rows/s"
+            f"{self.state:<12} epoch {self.epoch}  committed {self.committed:>7,} of {rows:,}"
+            f"  lag {self.lag:>7,}  {self.rate:>6,.0f} records/s"
         )
 
 
