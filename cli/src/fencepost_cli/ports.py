@@ -13,6 +13,7 @@ from fencepost.contract import CassandraEndpoint, KafkaEndpoint
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
+from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
@@ -154,7 +155,7 @@ class Cluster(Protocol):
 
 
 class Store(Protocol):
-    """The pipeline's Cassandra, read only but for the mark of a dead letter. Raises CliError."""
+    """The pipeline's Cassandra, read only but for marks of dead letters and left-out records. Raises CliError."""
 
     def row(self) -> FenceRow | None:
         """Return the fence row by a SERIAL read."""
@@ -198,6 +199,10 @@ class Store(Protocol):
 
     def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
         """Record who sent its record to Kafka again, when, and to which 'topic/partition@offset'."""
+        ...
+
+    def leave_out(self, record: LeftOut) -> None:
+        """Let the pipeline's next runs leave out a record."""
         ...
 
 

@@ -12,6 +12,7 @@ from fencepost.batch import Watermarks
 from fencepost_cli import dead_letters
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import NewRecord
+from present import present
 from unit.cli.world import ROW, World, dead_letter
 
 PLACE = ("orders", 0)
@@ -254,3 +255,26 @@ def test_a_record_of_two_megabytes_is_sent_whole(world: World) -> None:
     world.json(*retry("--all"))
     (sent,) = world.produced
     assert (len(sent.value or b""), len(sent.key or b"")) == (2_000_000, 100_000)
+
+
+def test_a_record_is_left_out_by_its_place(world: World) -> None:
+    """Both forms of a place are taken."""
+    for place in ("orders/0@70", "orders/0/70"):
+        printed = world.json("dead-letters", "skip", "shop/orders", place, "--by", "ann", "--yes")
+        assert (printed["leftOut"], printed["by"]) == ("orders/0@70", "ann")
+    for one in world.left_out:
+        assert (one.topic, one.partition, one.offset, one.topic_id) == (
+            "orders",
+            0,
+            70,
+            present(world.row).topic_ids["orders"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("orders/0@3", "is committed"), ("orders/9@3", "has not read orders/9"), ("orders", "not the place")],
+)
+def test_what_is_not_to_be_read_is_not_left_out(world: World, place: str, why: str) -> None:
+    assert why in world.refused("dead-letters", "skip", "shop/orders", place, "--yes")
+    assert world.left_out == []

@@ -16,6 +16,7 @@ from fencepost.batch import Watermarks
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
+from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
@@ -135,6 +136,7 @@ class World:
     accepted_losses: list[AcceptedLoss] = field(default_factory=list)
     snapshot_rows: list[Snapshot] = field(default_factory=list)
     kept_letters: dict[tuple[str, int, int, str], DeadLetter] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
     marks_until_outage: int | None = None
     produced: list[NewRecord] = field(default_factory=list)
     refuses: CliError | None = None
@@ -393,3 +395,6 @@ class _Store:
         if self.world.marks_until_outage is not None:
             self.world.marks_until_outage -= 1
         self.world.keep(replace(letter, retried_at=at, retried_by=by, retried_to=to))
+
+    def leave_out(self, record: LeftOut) -> None:
+        self.world.left_out.append(record)

@@ -27,6 +27,9 @@ PLACEHOLDERS: Final = {
     "WORKER-POD": "orders-spark-1-worker-0",
     "JOB": "orders-purge-1",
     "NODE": "node-1",
+    "TOPIC": "orders",
+    "PARTITION": "0",
+    "OFFSET": "70",
 }
 """What a reader puts there; the others are arguments as they are."""
 

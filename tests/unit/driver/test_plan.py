@@ -477,3 +477,16 @@ def test_slices_cover_each_offset_once(spans: list[tuple[int, int]], tasks: int)
         expected = [] if part.records == 0 else [part.start, part.until]
         assert ([covered[0], covered[-1]] if covered else []) == expected
         assert covered[1:-1:2] == covered[2::2]
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_record_that_is_left_out_is_in_no_slice(split: bool) -> None:
+    """With split False a partition stays in one task."""
+    ranges = [Range("a", 0, 10, 20, leader_epoch=3), Range("a", 1, 0, 4)]
+    parts = slices(ranges, 2, split=split, record_size=1e6, left_out={"a/0": {9, 10, 14, 19, 20}, "a/1": {0, 1, 2, 3}})
+    assert [offset for part in parts for piece in part for offset in range(piece.start, piece.until)] == [
+        11, 12, 13, 15, 16, 17, 18,
+    ]  # fmt: skip
+    assert all(piece.leader_epoch is None for part in parts for piece in part)
+    if not split:
+        assert len([part for part in parts if part]) == 1

@@ -46,6 +46,16 @@ def test_a_service_that_is_busy_or_away_is_an_outage(error: Exception, is_outage
     assert (outage(error, "m") is not None) is is_outage
 
 
+class Frame:
+    """One of a Java stack."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def getClassName(self) -> str:  # noqa: N802 - Java's
+        return self.name
+
+
 class Thrown:
     """A Java exception; one of Spark's own has a condition, and may have an SQLSTATE."""
 
@@ -73,6 +83,10 @@ class Thrown:
     def getCause(self) -> Thrown | None:  # noqa: N802 - Java's
         return self.cause
 
+    def getStackTrace(self) -> list[Frame]:  # noqa: N802 - Java's
+        operators = "org.apache.spark.sql.execution.streaming.operators.stateful"
+        return [Frame("org.apache.spark.sql.errors.X$"), Frame(f"{operators}.StateStoreSaveExec"), Frame("y.OtherExec")]
+
 
 class QueryFailed(PySparkException):
     """As PySpark's, with the Java exception in `_origin`."""
@@ -84,7 +98,10 @@ class QueryFailed(PySparkException):
         self._origin = origin
 
 
-CHANGED = Thrown("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", message="Existing key_schema=a and new key_schema=b")
+CHANGED = Thrown(
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    message="Existing key_schema=a and new key_schema=b.\nIf you want to force running the query without …",
+)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +119,8 @@ def test_code_that_does_not_fit_its_state_is_known_by_sparks_condition(origin: T
     assert (found is not None) is is_incompatible
     if found is not None:
         assert (found.code, found.reason) == (ExitCode.BAD_SPEC, Reason.STATE_INCOMPATIBLE)
-        assert "Existing key_schema=a and new key_schema=b" in found.message
+        wanted = "the stored state of operator StateStoreSave: Existing key_schema=a and new key_schema=b."
+        assert found.message.endswith(wanted)
 
 
 LOST = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 2 times, most recent failure: Lost task 0.1"

@@ -26,7 +26,7 @@ from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.driver.stateful.run import StatefulRun
-from fencepost.errors import BadSpec
+from fencepost.errors import BadSpec, RecordFailed
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
@@ -132,6 +132,7 @@ class Pipeline:
     before_write: Callable[[int], None] = lambda _: None
     function: Callable[[DataFrame, StreamContext], DataFrame] = stream
     state: StateConfig = STATE
+    left_out: Mapping[str, frozenset[int]] = field(default_factory=dict)
     looks: int = 40
     """How often a run looks at a log without new records before it stops."""
     looked: Callable[[int], None] = lambda _: None
@@ -177,6 +178,7 @@ class Pipeline:
             spark=self.spark, config=made, state=self.state, stream=self.function, finish=None,
             sinks={"s": self.sink}, properties={}, records=reading,
         )  # fmt: skip
+        query.leave_out(self.left_out)
         inner = query.write
 
         def write(rows: DataFrame, *rest: Any, **more: Any) -> Any:
@@ -344,6 +346,36 @@ def test_the_first_batch_without_records_is_the_only_one_where_nothing_is_due(ma
         assert [report.records for report in pipeline.reports] == batches
 
 
+def failing_at_seven(events: DataFrame, context: StreamContext) -> DataFrame:
+    """Count as `stream` does, and fail for one record."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
+
+    bad = F.raise_error(F.concat(F.lit("offset "), F.col("offset"))).cast("binary")
+    is_bad = "partition = 0 and offset = 7"
+    return stream(events.withColumn("value", F.when(F.expr(is_bad), bad).otherwise(F.col("value"))), context)
+
+
+def test_a_record_that_is_left_out_is_missing_from_the_batch_that_failed_and_from_its_state(
+    made: Callable[[], Pipeline],
+) -> None:
+    """The batch is planned by then. Its later records are there, and the offsets reach its end."""
+    pipeline, undisturbed = made(), made()
+    for each in (pipeline, undisturbed):
+        each.looks = 1
+        each.world.log.ends = {"t/0": 12, "t/1": 4}
+    pipeline.function = failing_at_seven
+    with pytest.raises(RecordFailed, match="offset 7"):
+        pipeline.run()
+    planned = pipeline.world.row().planned
+    pipeline.left_out = {"t/0": frozenset({7})}
+    pipeline.run()
+    assert pipeline.world.row().offsets == planned == undisturbed.world.log.ends
+    undisturbed.run()
+    expected = dict(undisturbed.outcome()[1])
+    expected[int(START.timestamp()) + 60 * (7 // 4), str(7 % 3)] -= 1
+    assert pipeline.outcome()[1] == {place: count for place, count in expected.items() if count}
+
+
 def alarms(events: DataFrame, _: StreamContext) -> DataFrame:
     """Make a row of the last record, when a timer of processing time fires."""
     from pyspark.sql import Row  # noqa: PLC0415 - slow to import
@@ -445,7 +477,8 @@ def without_duplicates(events: DataFrame, _: StreamContext) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("function", "named"), [(by_partition, "key_schema"), (without_duplicates, "stateStoreSave.*dedupe")]
+    ("function", "named"),
+    [(by_partition, "operator StateStoreSave.*key_schema"), (without_duplicates, "stateStoreSave.*dedupe")],
 )
 def test_code_that_does_not_fit_the_state_is_refused_and_changes_nothing(
     made: Callable[[], Pipeline], function: Any, named: str

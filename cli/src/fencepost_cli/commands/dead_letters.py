@@ -1,4 +1,4 @@
-"""`fencepost dead-letters list`, `show` and `retry`."""
+"""`fencepost dead-letters list`, `show`, `retry` and `skip`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fencepost.contract import offset_key
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
+from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost_cli.commands.confirmation import ask, who
 from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_place, parse_since
 from fencepost_cli.commands.output import (
@@ -31,6 +33,7 @@ from fencepost_cli.commands.output import (
 from fencepost_cli.dead_letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Producer, Store
+from fencepost_operator.api import RETRY_ANNOTATION
 
 MOST: Final = 10_000
 """Letters of one list, or of one retry."""
@@ -234,6 +237,47 @@ def retry(
     retries.print_results(len(found.letters) - len(wanted), dry_run=dry_run)
     if any(outcome.why for outcome in retries.done):
         raise typer.Exit(ExitCode.FOUND)
+
+
+@app.command()
+@of_pipeline(Needs.CASSANDRA)
+def skip(
+    target: Target,
+    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record's place.")],
+    *,
+    by: Annotated[str | None, typer.Option("--by", help="Who leaves it out. [default: your account's name]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Let the next runs leave out one record that is not committed, for good, and record who wants that."""
+    topic, partition, offset = parse_place(record, "RECORD")
+    key, place = offset_key(topic, partition), f"{topic}/{partition}@{offset}"
+    with target.store() as store:
+        row = target.row(store)
+        committed = row.offsets.get(key)
+        if committed is None or topic not in row.topic_ids:
+            raise CliError(
+                f"{target.key} has not read {key} yet", remedy="name the record that status.failure names, or its log"
+            )
+        if offset < committed:
+            raise CliError(
+                f"{place} is committed: {key} continues at {committed}",
+                remedy="rewind to before the record first, then leave it out",
+            )
+        if not yes:
+            ask(f"Let {target.key} leave out {place}? No run will read the record, also after a rewind.")
+        left_out = LeftOut(
+            topic=topic, partition=partition, offset=offset, topic_id=row.topic_ids[topic], by=who(by),
+            at=datetime.now(UTC),
+        )  # fmt: skip
+        store.leave_out(left_out)
+    if target.is_json:
+        print_json({"pipeline": target.cassandra.pipeline, "leftOut": place, "by": left_out.by, "at": left_out.at})
+        return
+    print_line(f"{place} is left out from the next run on")
+    note(
+        "where the pipeline is Stalled, start a run: kubectl annotate spl"
+        f" -n {target.key.namespace} {target.key.name} {RETRY_ANNOTATION}=$(date +%s) --overwrite"
+    )
 
 
 @dataclass(slots=True)

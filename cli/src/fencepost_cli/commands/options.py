@@ -192,8 +192,8 @@ def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def parse_place(text: str, option: str) -> tuple[str, int, int]:
-    """Return (topic, partition, offset) of 'topic/partition@offset'. Raises CliError."""
-    found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})@([0-9]{1,18})", text)
+    """Return (topic, partition, offset) of 'topic/partition@offset', or with a slash for the @. Raises CliError."""
+    found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})[@/]([0-9]{1,18})", text)
     if found is None:
         raise CliError(
             f"{option} {text!r} is not the place of a record", remedy=f"write {option} TOPIC/PARTITION@OFFSET"

@@ -28,6 +28,7 @@ from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.cassandra.history import changes_of_hour
+from fencepost.fence.cassandra.left_out import LeftOut, LeftOutRecords
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable
@@ -211,6 +212,11 @@ class CassandraStore:
     def mark_retried(self, letter: DeadLetter, *, by: str, at: datetime, to: str) -> None:
         """Record who sent its record to Kafka again, when, and to where. Raises CliError."""
         self._patiently(lambda: self._letters.mark_retried(letter, by=by, at=at, to=to))
+
+    def leave_out(self, record: LeftOut) -> None:
+        """Let the pipeline's next runs leave out a record. Raises CliError."""
+        records = LeftOutRecords(self.session, self.access.keyspace, self.access.pipeline)
+        self._patiently(lambda: records.add(record))
 
     @property
     def _letters(self) -> DeadLetters:

@@ -46,6 +46,7 @@ from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
+from fencepost.fence.patience import Patience
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
 from fencepost.state.webhdfs.authentication import Keys
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fencepost.driver.stateful.run import StatefulRun
+    from fencepost.fence import FenceRow
+    from fencepost.fence.cassandra.left_out import LeftOutRecords
     from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
@@ -211,6 +214,7 @@ class Driver:
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
         from fencepost.driver.recovery.dead_letters import remove_uncommitted  # noqa: PLC0415
+        from fencepost.fence.cassandra.left_out import LeftOutRecords  # noqa: PLC0415
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415 - Spark's imports overlap the JVM's start
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
 
@@ -227,6 +231,13 @@ class Driver:
         records = KafkaRecords(properties, config.patience)
         mirror = self._mirror(properties)
         show = mirror.show if mirror is not None else ignore
+        left_out = LeftOutRecords(table.session, config.fence_keyspace, config.pipeline)
+
+        def claimed(row: FenceRow) -> None:
+            engine.leave_out(self._left_out(left_out, row))
+            if config.state is None:
+                remove_uncommitted(row, config, table.session)
+
         if isinstance(engine, SparkEngine):
             self._loop = Loop(
                 config=config,
@@ -238,11 +249,11 @@ class Driver:
                 stop=self._stop,
                 report=self._committed,
                 isolator=self._isolator(engine, table, source, records) if config.isolate else None,
-                claimed=lambda row: remove_uncommitted(row, config, table.session),
+                claimed=claimed,
                 mirror=show,
             )
         else:
-            self._loop = self._stateful(engine, table, fence, source, records, mirror=show)
+            self._loop = self._stateful(engine, table, fence, source, records, claimed=claimed, mirror=show)
         self._watch_progress(self._loop, engine, fence)
         self._watch_life(self._loop, fence)
         self._serve_metrics(spark)
@@ -292,6 +303,7 @@ class Driver:
         source: KafkaLog,
         records: KafkaRecords,
         *,
+        claimed: Callable[[FenceRow], None],
         mirror: Callable[[Mapping[str, int]], None],
     ) -> StatefulRun:
         from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
@@ -317,10 +329,19 @@ class Driver:
             stop=self._stop,
             report=self._committed,
             end=self.end,
+            claimed=claimed,
             mirror=mirror,
         )
         watchdogs.start("files", lambda: watchdogs.watch_files(run.collect, end=self.end))
         return run
+
+    def _left_out(self, records: LeftOutRecords, row: FenceRow) -> Mapping[str, frozenset[int]]:
+        """Return the offsets that users let this pipeline leave out; log those that are still to be read."""
+        found = Patience(self._config.patience).ask(lambda: records.offsets(row.topic_ids))
+        ahead = {key: sorted(at for at in offsets if at >= row.offsets.get(key, 0)) for key, offsets in found.items()}
+        if ahead := {key: offsets for key, offsets in ahead.items() if offsets}:
+            log.warning("leaving out records, as users asked", extra={"fields": {"records": ahead}})
+        return found
 
     def _prepare(self, engine: SparkEngine | StatefulQuery) -> None:
         """Make sure that a batch can be run before the claim.

@@ -7,7 +7,7 @@ in 2.4 s against 20 s), so a cached batch would cost more than it saves. Record 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -65,6 +65,7 @@ class SparkEngine:
         self._queries = PreparedQueries(spark, task_half.RESULT_COLUMNS, returned=task_half.REPORTED)
         self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
+        self._left_out: Mapping[str, Collection[int]] = {}
         """Mean bytes of a record in the last batch that had some."""
         self._has_failed = False
         """Whether tasks of a failed job may still run."""
@@ -95,6 +96,10 @@ class SparkEngine:
         except BadSpec as error:
             raise BatchFailed(error.message, reason=error.reason, remedy=error.remedy) from error
 
+    def leave_out(self, offsets: Mapping[str, Collection[int]]) -> None:
+        """Read no record at these offsets of 'topic/partition' from here on."""
+        self._left_out = offsets
+
     def write(self, batch: Batch, row: FenceRow) -> Written:
         """Read, transform and write a batch. Raises DriverError."""
         before = time.monotonic()
@@ -109,6 +114,7 @@ class SparkEngine:
             self._cores(),
             split=self._config.source.split_partitions,
             record_size=self._record_size,
+            left_out=self._left_out,
         )
         written = self._run(parts, context, check=False, since=before)
         self._sinks.finish(token)
@@ -122,7 +128,7 @@ class SparkEngine:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
         self._let_failed_tasks_end()
         context = batch_context.of_warm_up(self._config, self._spark, batch)
-        self._run(slices(batch.ranges, self._cores()), context, check=False)
+        self._run(slices(batch.ranges, self._cores(), left_out=self._left_out), context, check=False)
 
     def progress(self) -> int:
         """Return a number that grows while the current batch makes progress, and does not change while it hangs.

@@ -58,6 +58,8 @@ INCOMPATIBLE: Final = frozenset(
     }
 )
 """Spark's conditions for a query that does not fit the state in its checkpoint: error-conditions.json of Spark 4.3."""
+FORCING: Final = "\nIf you want to force running the query"
+"""How Spark begins to name a setting that Fencepost owns."""
 LONGEST: Final = 1500
 MOST_CAUSES: Final = 10
 """Java exceptions that are looked at, each caused by the next one."""
@@ -224,13 +226,23 @@ def of_state(error: Exception) -> BadSpec | None:
         except Py4JError:  # not one of Spark's own
             continue
         if condition in INCOMPATIBLE:
+            message = str(thrown.getMessage()).partition(FORCING)[0]
             return BadSpec(
-                f"the code does not fit the stored state: {thrown.getMessage()[:LONGEST]}",
+                f"the code does not fit the stored state{_of_operator(thrown)}: {message[:LONGEST]}",
                 reason=Reason.STATE_INCOMPATIBLE,
                 remedy="Go back to code that fits, or rewind: to a snapshot that this code can read, or with"
                 " spec.emptyState.",
             )
     return None
+
+
+def _of_operator(thrown: Any) -> str:  # noqa: ANN401 - an object of Java
+    """Return whose state an exception is about, by the innermost operator that threw it; '' where none did."""
+    for frame in thrown.getStackTrace():
+        name = str(frame.getClassName()).rpartition(".")[2].partition("$")[0]
+        if name.endswith("Exec"):
+            return f" of operator {name.removesuffix('Exec')}"
+    return ""
 
 
 def _thrown(error: Exception) -> Iterator[Any]:

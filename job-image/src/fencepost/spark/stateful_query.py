@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -87,6 +87,10 @@ class StatefulQuery:
         reports, context = self._empty_batch()
         with sink_job.translated(context, is_warm_up=True):
             self._sinks.run(reports)
+
+    def leave_out(self, offsets: Mapping[str, Collection[int]]) -> None:
+        """Read no record at these offsets of 'topic/partition'. Call it before `run`."""
+        self._source.left_out = offsets
 
     def run(self, location: str, plans: Plans, write: Callable[[DataFrame, int], None]) -> None:
         """Run the query on the checkpoint at a location until something is raised, and raise that.

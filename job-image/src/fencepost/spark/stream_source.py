@@ -7,7 +7,7 @@ slices, as for a batch without a stream (`fencepost.spark.source`): with the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -98,6 +98,8 @@ class StreamSource:
         self._split = split
         self._table = StreamingTable(spark, self, name=name)
         self.counts = ReadCounts(spark.sparkContext)
+        self.left_out: Mapping[str, Collection[int]] = {}
+        """Offsets by 'topic/partition' that no batch reads."""
         self._planned: tuple[str, str] | None = None
         self._rows: Sequence[str] = ()
         self._record_size: float | None = None
@@ -156,5 +158,5 @@ class StreamSource:
             self._record_size = size / records
         number = self.counts.begin().batch
         cores = max(1, int(self._spark.sparkContext.defaultParallelism))
-        parts = slices(batch.ranges, cores, split=self._split, record_size=self._record_size)
+        parts = slices(batch.ranges, cores, split=self._split, record_size=self._record_size, left_out=self.left_out)
         return [SliceRow(number, index, part).to_json() for index, part in enumerate(parts) if part]

@@ -79,13 +79,16 @@ END: Final = {
         severity=Severity.CRITICAL,
         situation="One record fails each time it is tried alone, while others pass (53)",
         does="stops and pages with topic, partition and offset; with `onPoison.action: deadLetter` sets it aside",
-        remedy="fix the transform for the record that the message names, or set spec.onPoison.action to deadLetter",
+        remedy="fix the transform for the record that the message names, or set spec.onPoison.action to deadLetter, or"
+        " leave the record out with `fencepost dead-letters skip`",
         steps=(
             LOG,
             Step(
                 "Set such records aside",
                 'kubectl patch spl -n NAMESPACE NAME --type merge -p \'{"spec":{"onPoison":{"action":"deadLetter"}}}\'',
             ),
+            Step("Or leave this record out", "fencepost dead-letters skip NAMESPACE/NAME TOPIC/PARTITION@OFFSET --yes"),
+            RETRY,
         ),
         more="../authors.md#a-bad-record",
     ),
