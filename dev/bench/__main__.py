@@ -22,6 +22,7 @@ from bench.costs import (
 from bench.delays import apply, latency, lost_node, page_delay, recovery, zombie
 from bench.options import FOLDER, Options
 from bench.samples import Result
+from bench.stateful import measure as stateful
 from flights.console import Console
 
 BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
@@ -39,6 +40,7 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     peers.NAME: peers.measure,
     memtables.NAME: memtables.measure,
     scrapes.NAME: scrapes.measure,
+    stateful.NAME: stateful.measure,
 }
 """Programs whose parts can be measured one by one, and which resume after an interruption."""
 STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {

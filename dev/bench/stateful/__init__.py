@@ -1,0 +1,1 @@
+"""Stateful pipelines beside native Structured Streaming: batches, restores, recovery, and what each batch costs."""

@@ -1,0 +1,57 @@
+"""The contestants of `bench stateful`: one pipeline, whose code, checkpoint or mode differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+BLOCKS: Final[Mapping[str, str]] = {
+    "count": "10x100000,5x100000,20x1000,150x1000",
+    "windows": "2x100000,6x100000,20x1000,150x1000",
+    "processor": "1x20000,2x20000,20x1000,100x1000",
+}
+"""The batches of each query: a warm-up, the large ones, a warm-up, the small ones. The first 1 M records have as many
+keys."""
+FENCED: Final = "Fencepost"
+NATIVE: Final = "native, local checkpoint"
+SLOW: Final = "native, slow checkpoint"
+FLOOR: Final = "stateless"
+CHECKPOINTS: Final = {FENCED: "fenced", NATIVE: "local", SLOW: "slow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Batches of one size, counted from the run's first one: [first, last)."""
+
+    name: str
+    records: int
+    first: int
+    last: int
+
+
+def blocks(schedule: str) -> list[Block]:
+    """Return the two blocks of a schedule that are measured."""
+    parts = [tuple(map(int, part.split("x"))) for part in schedule.split(",")]
+    found, first = [], 0
+    for place, (batches, records) in enumerate(parts):
+        if place % 2:
+            found.append(Block(f"{records:,}", records, first, first + batches))
+        first += batches
+    return found
+
+
+def records(schedule: str) -> int:
+    """Return how many records all batches of a schedule have."""
+    return sum(batches * size for batches, size in (map(int, part.split("x")) for part in schedule.split(",")))
+
+
+def patch(contestant: str, query: str, *, image: str | None = None) -> dict[str, Any]:
+    """Return what differs from the pipeline's spec."""
+    args = [query, BLOCKS[query], CHECKPOINTS.get(contestant, "none")]
+    job: dict[str, Any] = {"args": args, **({"image": image} if image else {})}
+    # A native query commits nothing, so the operator sees no progress.
+    spec: dict[str, Any] = {} if contestant == FENCED else {"restart": {"stallTimeout": "1h"}}
+    if contestant == FLOOR:
+        return {**spec, "job": {**job, "entrypoint": "queries:transform", "mode": "Stateless"}, "state": None}
+    return {**spec, "job": job}

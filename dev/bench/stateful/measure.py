@@ -1,0 +1,104 @@
+"""`python -m bench stateful`: batches of Fencepost and of native Structured Streaming, in turns over one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from bench.options import Journal, Options
+from bench.samples import Result, Sample
+from bench.stateful import contest, load
+from bench.stateful.contestants import BLOCKS, FENCED, FLOOR, NATIVE, SLOW, records
+from demo.scene import Scene
+from flights.console import Console
+from testbed.environment import load as environment
+
+NAME: Final = "stateful"
+FOLDER: Final = Path(__file__).parent / "pipeline"
+KEYS: Final = 1_000_000
+ROUNDS: Final = 2
+BATCHES: Final = {
+    f"{contestant}: {query}": (contestant, query)
+    for query in BLOCKS
+    for contestant in ((FENCED, NATIVE, SLOW, FLOOR) if query == "count" else (FENCED, NATIVE, SLOW))
+}
+"""The parts that are measured in turns."""
+
+
+def measure(console: Console, options: Options) -> Result:
+    """Measure all parts, in rounds; each figure is kept as soon as it is there."""
+    rounds = options.rounds or ROUNDS
+    parts = options.chosen(list(BATCHES))
+    journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
+    left = [
+        (number, part)
+        for number in range(rounds)
+        for part in parts[:: 1 if number % 2 == 0 else -1]
+        if not journal.has(part, number)
+    ]
+    notes: list[str] = []
+    if left:
+        with staged(console) as scene:
+            for number, part in left:
+                contestant, query = BATCHES[part]
+                try:
+                    found = contest.run(scene, contestant, query, image=options.before_job)
+                except Exception as error:  # noqa: BLE001 - the others are measured nevertheless
+                    notes.append(f"{part}, round {number + 1}: not measured: {error}")
+                    console.line(f"stateful: {notes[-1]}")
+                else:
+                    journal.add(part, number, blocks=[asdict(block) for block in found])
+                    said = ", ".join(f"{block.block}: {_median(block.took):.0f} ms" for block in found)
+                    console.line(f"stateful: round {number + 1}, {part}: {said}")
+                    result(journal, rounds, notes).save(options.into)
+                clean(scene)
+    return result(journal, rounds, notes)
+
+
+def result(journal: Journal, rounds: int, notes: list[str]) -> Result:
+    """Return all that is known so far."""
+    samples: list[Sample] = []
+    for part in BATCHES:
+        lines = [line for line in journal.lines(part) if line["round"] < rounds]
+        for index, block in enumerate(lines[0]["blocks"] if lines else []):
+            of_block = [line["blocks"][index] for line in lines]
+            samples += _samples(f"{part}, {block['block']}", of_block)
+    return Result(NAME, samples, {**journal.conditions, "rounds": rounds}, notes)
+
+
+def _samples(name: str, blocks: list[dict[str, Any]]) -> Iterator[Sample]:
+    yield Sample(name, "ms", [took for block in blocks for took in block["took"]])
+    for phase in blocks[0]["phases"]:
+        yield Sample(f"{name}: {phase}", "ms", [float(ms) for block in blocks for ms in block["phases"].get(phase, ())])
+    for role in blocks[0]["spent"]:
+        yield Sample(f"{name}: {role}", "CPU-µs per row", [block["spent"].get(role, 0.0) for block in blocks])
+
+
+@contextmanager
+def staged(console: Console) -> Iterator[Scene]:
+    """Yield the stage with all records produced, cleared again when the block ends well."""
+    with Scene.of(environment(), str(FOLDER)) as scene:
+        scene.clear()
+        scene.prepare(load.PARTITIONS)
+        more = max(map(records, BLOCKS.values())) - KEYS
+        console.line(f"stateful: producing {KEYS + more:,} records")
+        load.produce(scene.environment.kafka_host, KEYS, more)
+        yield scene
+        scene.clear()
+
+
+def clean(scene: Scene) -> None:
+    """Remove what a contestant left; the topic stays."""
+    if scene.kubectl.get("namespace", scene.kubectl.namespace) is not None:
+        scene.remove_pipeline()
+        scene.kubectl.delete("namespace", scene.kubectl.namespace, seconds=180)
+    scene.forget_fence()
+    for table in scene.tables:
+        scene.cassandra.execute(f"TRUNCATE {table}")
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
