@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -26,14 +26,40 @@ class Commit:
     ms: Mapping[str, float]
 
 
+@dataclass(slots=True)
+class Log:
+    """What a driver's log says of the batches that read records, in their order."""
+
+    commits: list[Commit] = field(default_factory=list)
+    spark: list[Mapping[str, float]] = field(default_factory=list)
+    """Spark's phases in ms; those of the batch before."""
+    done: list[Mapping[str, float]] = field(default_factory=list)
+    """Sums up to each commit, see pipeline/observed.py."""
+
+    @property
+    def records(self) -> int:
+        """Records that are committed."""
+        return sum(commit.records for commit in self.commits)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Read a line."""
+        if entry.get("message") == "committed" and entry["records"]:
+            at = datetime.fromisoformat(entry["time"]).timestamp()
+            self.commits.append(Commit(at, entry["records"], entry["ms"]))
+        elif entry.get("message") == "observed":
+            self.spark.append(entry["spark"])
+            self.done.append(entry["done"])
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A block of batches: ms from commit to commit, ms by phase, and CPU-µs per row by role."""
+    """A block of batches: ms from commit to commit, ms by phase, CPU-µs per row by role, and what each batch did."""
 
     block: str
     took: Sequence[float]
     phases: Mapping[str, Sequence[float]]
     spent: Mapping[str, float]
+    done: Mapping[str, float]
 
 
 def run(scene: Scene, contestant: str, query: str, *, image: str | None = None) -> list[Measured]:
@@ -48,35 +74,31 @@ def run(scene: Scene, contestant: str, query: str, *, image: str | None = None) 
     return [measured(block, done, meter, role_of) for block in blocks(schedule)]
 
 
-def committed(scene: Scene, pod: str, total: int) -> list[Commit]:
-    """Return the batches of a driver's log, once they have so many records. Raises ContestError."""
-    found: list[Commit] = []
-    left, last = total, ""
+def committed(scene: Scene, pod: str, total: int) -> Log:
+    """Return a driver's log, once it has committed so many records. Raises ContestError."""
+    found, last = Log(), ""
     for line in followed(scene.kubectl, pod, seconds=RUN_SECONDS):
         last = line.strip() or last
         for entry in log_lines(line):
-            if (commit := _commit(entry)) is not None:
-                found.append(commit)
-                left -= commit.records
-        if left <= 0:
+            found.add(entry)
+        if found.records >= total:
             return found
-    raise ContestError(f"its log ended, or time was up, with {left:,} of {total:,} records left: {last[:400]}")
+    raise ContestError(f"its log ended, or time was up, after {found.records:,} of {total:,} records: {last[:400]}")
 
 
-def measured(block: Block, done: Sequence[Commit], meter: cpu.Meter, role_of: Mapping[str, str]) -> Measured:
+def measured(block: Block, log: Log, meter: cpu.Meter, role_of: Mapping[str, str]) -> Measured:
     """Return the figures of a block. Raises ContestError where its batches have other sizes."""
-    full = [commit for commit in done if commit.records]
-    inside = full[block.first : block.last]
-    if any(commit.records != block.records for commit in inside):
-        raise ContestError(f"batches of {block.records:,} have {sorted({commit.records for commit in inside})} records")
-    first, last = full[block.first - 1].at, inside[-1].at
-    took = [1000 * (after.at - before.at) for before, after in pairwise(full[block.first - 1 : block.last])]
-    phases = {name: [commit.ms[name] for commit in inside] for name in inside[0].ms}
-    rows = block.records * len(inside)
-    return Measured(block.name, took, phases, cpu.per_row(meter.at(first, role_of), meter.at(last, role_of), rows))
-
-
-def _commit(entry: Mapping[str, Any]) -> Commit | None:
-    if entry.get("message") != "committed":
-        return None
-    return Commit(datetime.fromisoformat(entry["time"]).timestamp(), entry["records"], entry["ms"])
+    done = log.commits[block.first - 1 : block.last]
+    if any(commit.records != block.records for commit in done[1:]):
+        raise ContestError(f"batches of {block.records:,} have {sorted({commit.records for commit in done})} records")
+    took = [1000 * (after.at - before.at) for before, after in pairwise(done)]
+    phases = {name: [commit.ms[name] for commit in done[1:]] for name in done[-1].ms}
+    spark = log.spark[block.first + 1 : block.last]
+    phases |= {f"Spark's {name}": [ms.get(name, 0.0) for ms in spark] for name in (spark[-1] if spark else ())}
+    count = len(took)
+    spent = cpu.per_row(meter.at(done[0].at, role_of), meter.at(done[-1].at, role_of), block.records * count)
+    sums = log.done[block.first - 1 : block.last]
+    per_batch = {
+        name: (total - sums[0].get(name, 0.0)) / (len(sums) - 1) for name, total in (sums[-1] if sums else {}).items()
+    }
+    return Measured(block.name, took, phases, spent, per_batch)

@@ -73,6 +73,8 @@ def _samples(name: str, blocks: list[dict[str, Any]]) -> Iterator[Sample]:
     yield Sample(name, "ms", [took for block in blocks for took in block["took"]])
     for phase in blocks[0]["phases"]:
         yield Sample(f"{name}: {phase}", "ms", [float(ms) for block in blocks for ms in block["phases"].get(phase, ())])
+    for what in blocks[0]["done"]:
+        yield Sample(f"{name}: {what}", "per batch", [block["done"].get(what, 0.0) for block in blocks])
     for role in blocks[0]["spent"]:
         yield Sample(f"{name}: {role}", "CPU-µs per row", [block["spent"].get(role, 0.0) for block in blocks])
 

@@ -31,6 +31,9 @@ def stream(events: DataFrame, context: StreamContext) -> DataFrame:
         import native  # type: ignore[import-not-found]  # noqa: PLC0415 - from the ConfigMap, in the driver alone
 
         native.install(checkpoint)
+    import observed  # type: ignore[import-not-found]  # noqa: PLC0415 - as above
+
+    observed.install()
     return kept(QUERIES[query](events))
 
 
