@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
-from bench.stateful import contest, load
+from bench.stateful import chunks, contest, large, load
 from bench.stateful.contestants import BLOCKS, FENCED, FLOOR, NATIVE, SLOW, records
 from demo.scene import Scene
 from flights.console import Console
@@ -26,26 +26,44 @@ BATCHES: Final = {
     for contestant in ((FENCED, NATIVE, SLOW, FLOOR) if query == "count" else (FENCED, NATIVE, SLOW))
 }
 """The parts that are measured in turns."""
+KILLS: Final = 10
+
+
+def _large(scene: Scene, console: Console, options: Options) -> list[Sample]:
+    return large.measure(scene, console, kills=KILLS, image=options.before_job)
+
+
+def _chunks(scene: Scene, console: Console, options: Options) -> list[Sample]:  # noqa: ARG001 - as `_large`
+    return chunks.measure(scene)
+
+
+ONCE: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {"chunks": _chunks, "1 GB": _large}
+"""The parts that are measured once."""
 
 
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts, in rounds; each figure is kept as soon as it is there."""
     rounds = options.rounds or ROUNDS
-    parts = options.chosen(list(BATCHES))
+    parts = options.chosen([*BATCHES, *ONCE])
     journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
     left = [
         (number, part)
         for number in range(rounds)
         for part in parts[:: 1 if number % 2 == 0 else -1]
-        if not journal.has(part, number)
+        if not journal.has(part, number) and (part in BATCHES or number == 0)
     ]
     notes: list[str] = []
     if left:
-        with staged(console) as scene:
+        with staged(console, [part for _, part in left]) as scene:
             for number, part in left:
-                contestant, query = BATCHES[part]
                 try:
-                    found = contest.run(scene, contestant, query, image=options.before_job)
+                    if part in ONCE:
+                        journal.add(
+                            part, number, samples=[asdict(sample) for sample in ONCE[part](scene, console, options)]
+                        )
+                        result(journal, rounds, notes).save(options.into)
+                        continue
+                    found = contest.run(scene, *BATCHES[part], image=options.before_job)
                 except Exception as error:  # noqa: BLE001 - the others are measured nevertheless
                     notes.append(f"{part}, round {number + 1}: not measured: {error}")
                     console.line(f"stateful: {notes[-1]}")
@@ -66,6 +84,9 @@ def result(journal: Journal, rounds: int, notes: list[str]) -> Result:
         for index, block in enumerate(lines[0]["blocks"] if lines else []):
             of_block = [line["blocks"][index] for line in lines]
             samples += _samples(f"{part}, {block['block']}", of_block)
+    for part in ONCE:
+        for line in journal.lines(part)[:1]:
+            samples += [Sample(**sample) for sample in line["samples"]]
     return Result(NAME, samples, {**journal.conditions, "rounds": rounds}, notes)
 
 
@@ -80,14 +101,15 @@ def _samples(name: str, blocks: list[dict[str, Any]]) -> Iterator[Sample]:
 
 
 @contextmanager
-def staged(console: Console) -> Iterator[Scene]:
-    """Yield the stage with all records produced, cleared again when the block ends well."""
+def staged(console: Console, parts: Sequence[str]) -> Iterator[Scene]:
+    """Yield the stage with the records of these parts, cleared again when the block ends well."""
     with Scene.of(environment(), str(FOLDER)) as scene:
         scene.clear()
         scene.prepare(load.PARTITIONS)
-        more = max(map(records, BLOCKS.values())) - KEYS
-        console.line(f"stateful: producing {KEYS + more:,} records")
-        load.produce(scene.environment.kafka_host, KEYS, more)
+        total = max((records(BLOCKS[BATCHES[part][1]]) for part in parts if part in BATCHES), default=0)
+        if total:
+            console.line(f"stateful: producing {total:,} records")
+            load.produce(scene.environment.kafka_host, min(total, KEYS), max(total - KEYS, 0))
         yield scene
         scene.clear()
 

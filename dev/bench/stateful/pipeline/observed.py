@@ -1,4 +1,4 @@
-"""What a stateful run does for each batch, as a line of its log: phases of Spark, requests, files, CPU time of its server.
+"""What a stateful run does for each batch, as a line of its log: phases, requests, files, CPU time of the server.
 
 Figures but Spark's are sums since the run began. The phases are those of the batch before.
 """

@@ -54,6 +54,12 @@ def count(events: DataFrame) -> DataFrame:
     return events.groupBy(f.col("key").cast("string").alias("key")).count()
 
 
+def large(events: DataFrame) -> DataFrame:
+    """Keep the largest value of each key: a kilobyte each."""
+    newest = events.groupBy(f.col("key").cast("string").alias("key")).agg(f.max("value").alias("value"))
+    return newest.select("key", f.length("value").cast("bigint").alias("count"))
+
+
 def windows(events: DataFrame) -> DataFrame:
     """Count in windows of a minute, in a thousand groups; a record may be five minutes late."""
     group = f.substring(f.col("key").cast("string"), -3, 3).alias("group")
@@ -87,4 +93,4 @@ class Counter(StatefulProcessor):
         """Do nothing."""
 
 
-QUERIES = {"count": count, "windows": windows, "processor": processor}
+QUERIES = {"count": count, "windows": windows, "processor": processor, "large": large}

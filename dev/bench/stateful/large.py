@@ -1,0 +1,163 @@
+"""A gigabyte of state: from SIGKILL of the driver to the next commit, with the worker's files and without."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+from bench.contest import RUN_SECONDS
+from bench.delays.recovery import STEPS, log_lines, recoveries
+from bench.samples import Sample
+from bench.stage import wait_for_commit
+from demo.scene import Killed, Scene
+from flights.console import Console
+from flights.topics import Topics
+from harness.kubernetes.kubectl import KubectlError
+
+TOPIC: Final = "bench-stateful-large"
+PARTITIONS: Final = 4
+KEYS: Final = 1_000_000
+SIZE: Final = 1_000
+"""Bytes of a value, which is the state of its key."""
+PER_BATCH: Final = 50_000
+RATE: Final = 200.0
+"""Records per second while drivers are killed."""
+STEADY_SECONDS: Final = 5.0
+WORKER: Final = "streaming.fencepost.dev/component=worker"
+CACHE: Final = "/tmp/fencepost-state"  # noqa: S108 - the pod's scratch volume
+LOCAL: Final = "files of the worker"
+REMOTE: Final = "files of Cassandra"
+
+
+def measure(scene: Scene, console: Console, *, kills: int, image: str | None) -> list[Sample]:
+    """Fill the state, then kill drivers under load: as many times again after its files were taken from the worker."""
+    Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
+    try:
+        console.line(f"stateful: producing {KEYS:,} records of {SIZE:,} bytes")
+        produce(scene.environment.kafka_host, KEYS)
+        return _measured(scene, console, kills=kills, image=image)
+    finally:
+        Topics(scene.environment.kafka_host).delete(TOPIC)
+
+
+def _measured(scene: Scene, console: Console, *, kills: int, image: str | None) -> list[Sample]:
+    schedule = f"{KEYS // PER_BATCH}x{PER_BATCH},1x{PER_BATCH}"
+    job: dict[str, Any] = {"args": ["large", schedule, "fenced"], **({"image": image} if image else {})}
+    scene.apply({"job": job, "source": {"kafka": {"topics": [TOPIC]}}})
+    wait_for_commit(scene, past=KEYS - 1, seconds=RUN_SECONDS)
+    with flowing(scene.environment.kafka_host):
+        _settle(scene, console)
+        found = {}
+        for where, before in ((LOCAL, _nothing), (REMOTE, _forget)):
+
+            def stop(before: Callable[[Scene], None] = before) -> Killed:
+                time.sleep(STEADY_SECONDS)
+                before(scene)
+                return scene.signal_driver("KILL")
+
+            found[f", {where}"], _ = recoveries(f"stateful: {where}", scene, console, stop, times=kills)
+        memory = [float(_memory(scene, pattern)) / 2**20 for pattern in ("total_rss", "total_inactive_file")]
+    return [
+        *(
+            Sample(f"{name}{suffix}", "s", [span for one in all_ if (span := one.between(*ends)) is not None])
+            for suffix, all_ in found.items()
+            for name, *ends in (
+                ("1 GB, kill to commit", "killed", "committed"),
+                *((f"1 GB, {step}", first, last) for step, first, last, _ in STEPS),
+            )
+        ),
+        Sample("1 GB, state in Cassandra", "MiB", [_state_bytes(scene) / 2**20]),
+        Sample("1 GB, worker's memory", "MiB", memory[:1]),
+    ]
+
+
+def _settle(scene: Scene, console: Console) -> None:
+    """Wait until the files of the state have a snapshot: its maintenance runs each minute."""
+    time.sleep(90)
+    console.line(f"stateful: the state has {_state_bytes(scene) / 2**20:,.0f} MiB")
+
+
+def _state_bytes(scene: Scene) -> int:
+    size = 0
+    row = scene.fence()
+    lines = scene.kubectl.run("logs", f"job/{scene.name}-run-{row.epoch if row else 1}", "--tail=50")
+    for entry in log_lines(lines):
+        size = int(str(entry.get("state_bytes", size)))
+    return size
+
+
+def _worker(scene: Scene) -> str:
+    return str(scene.kubectl.items("pods", f"--selector={WORKER}")[0]["metadata"]["name"])
+
+
+def _nothing(_: Scene) -> None:
+    """Leave the worker's files."""
+
+
+def _forget(scene: Scene) -> None:
+    """Take the files of the state from the worker: as on another node, it finds them in Cassandra alone."""
+    scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"rm -rf {CACHE}/*/*")
+
+
+def _memory(scene: Scene, name: str) -> int:
+    """Return a figure of the worker's memory in bytes."""
+    with suppress(KubectlError, IndexError):
+        said = scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", "cat /sys/fs/cgroup/memory/memory.stat")
+        for line in said.splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
+
+
+def produce(servers: str, count: int, *, first: int = 0) -> None:
+    """Produce a record for each key from `first` on. Raises ValueError when Kafka does not confirm them."""
+    producer = _producer(servers)
+    for number in range(first, first + count):
+        _send(producer, number)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    if left := producer.flush(120):
+        raise ValueError(f"Kafka did not confirm {left} records")
+
+
+@contextmanager
+def flowing(servers: str) -> Iterator[None]:
+    """Produce at RATE while the block runs."""
+    stop = threading.Event()
+
+    def send() -> None:
+        producer, chance = _producer(servers), random.Random(27)
+        while not stop.wait(0.1):
+            for _ in range(round(RATE / 10)):
+                _send(producer, chance.randrange(KEYS))
+            producer.poll(0)
+        producer.flush(60)
+
+    sending = threading.Thread(target=send, name="load of the large state")
+    sending.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        sending.join()
+
+
+def _producer(servers: str) -> Producer:
+    return Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
+
+
+def _send(producer: Producer, key: int) -> None:
+    while True:
+        try:
+            producer.produce(TOPIC, key=f"k{key:09d}", value=os.urandom(SIZE), partition=key % PARTITIONS)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
