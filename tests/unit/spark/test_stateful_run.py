@@ -26,14 +26,16 @@ from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.driver.stateful.run import StatefulRun
-from fencepost.errors import BadSpec, RecordFailed
+from fencepost.errors import BadSpec, DriverError, RecordFailed
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
 from fencepost.spark.stateful_query import StatefulQuery
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
+from fencepost.state.fence_committer import tree_of
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.progress import Committed, unpack_committed
 from fencepost.state.webhdfs.authentication import Keys
 from unit.driver.loop_world import PIPELINE, FakeRecords, World, config
 
@@ -267,6 +269,33 @@ def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pi
     reports = [report.event_time for report in pipeline.reports if report.event_time is not None]
     assert again.late_rows == sum(event_time.late_rows for event_time in reports)
     assert len(reports) == len(pipeline.reports) - 2, "the first batch of a run has none before it"
+
+
+def test_a_byte_of_the_state_that_has_changed_ends_the_run_and_changes_no_count(made: Callable[[], Pipeline]) -> None:
+    """There is no file of checksums beside a file of the state: its own format has them."""
+    pipeline = made()
+    pipeline.run()
+    before = pipeline.outcome()
+    (row,) = pipeline.world.table.rows.values()
+    assert row.checkpoint is not None
+    tree = tree_of(unpacked_checkpoint(row.checkpoint), pipeline.chunks)
+    assert not [path for path in tree.files if path.endswith(".crc")]
+    for path, file in tree.files.items():
+        if path.endswith(".changelog"):
+            content = bytearray(pipeline.chunks.chunks[file.id, 0])
+            content[-len(content) // 3] ^= 1
+            pipeline.chunks.chunks[file.id, 0] = bytes(content)
+
+    pipeline.world.log.ends = {key: end + 10 for key, end in ENDS.items()}
+    with pytest.raises(DriverError):
+        pipeline.run()
+    assert pipeline.outcome() == before
+
+
+def unpacked_checkpoint(checkpoint: bytes) -> Committed:
+    found = unpack_committed(checkpoint)
+    assert found is not None
+    return found
 
 
 def dead_from(at: int, call: int) -> None:
