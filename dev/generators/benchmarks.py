@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from generators import plots
+from generators import plots, stateful
 from generators.figures import Figures, read, summary
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -114,6 +114,20 @@ def growth(found: Figures) -> Iterator[str]:
         yield from table(["", "records per batch", "ms per batch, p50", "p99", "records/s", "MB/s"], rows)
 
 
+def stateful_section(found: Figures) -> Iterator[str]:
+    """Yield the tables of stateful pipelines."""
+    for title, rows in (
+        ("Batches, and CPU time of driver, worker and master", stateful.batches(found)),
+        ("Where the time of a batch goes, by Spark's phases, medians in ms", stateful.phases(found)),
+        ("What a batch of Fencepost costs, on average", stateful.costs(found)),
+        ("A gigabyte of state, and its chunks", stateful.large(found)),
+    ):
+        head, *others = rows
+        if others:
+            yield f"\n{title}:\n"
+            yield from table(head, others)
+
+
 TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "peers": contestants,
     "backlog": contestants,
@@ -131,6 +145,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "pages": distributions,
     "operator-memory": distributions,
     "images": distributions,
+    "stateful": stateful_section,
 }
 
 
@@ -177,6 +192,7 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
     commit = results.get("commit")
     ratio = commit.sample("fence commit").at(0.5) / commit.sample("bare conditional update").at(0.5) if commit else None
     yield "fence commit, p50, against a bare lightweight transaction", 1.1, "times", False, ratio
+    yield from stateful.aims(results.get("stateful"))
 
 
 def number(value: float) -> str:

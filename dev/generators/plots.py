@@ -197,6 +197,19 @@ def steps(first: str) -> Callable[[Sequence[Axes], Figures], None]:
     return draw
 
 
+def stateful(axes: Sequence[Axes], figures: Figures) -> None:
+    """Bars of p50 by query, a panel for each size of the batches, and p95 as dots."""
+    for ax, size in zip(axes, ("1,000", "100,000"), strict=True):
+        found = [one for one in figures.samples if one.n and one.name.endswith(f", {size}") and one.unit == "ms"]
+        for place, one in enumerate(found):
+            ax.barh(place, one.at(0.5), color=OURS if one.name.startswith("Fencepost") else THEIRS, height=0.62)
+            ax.plot([one.at(0.95)], [place], "o", color="black", markersize=3)
+            ax.annotate(f"{one.at(0.5):,.0f}", (one.at(0.95), place), (6, 0), textcoords="offset points", va="center")
+        _names(ax, [one.name.removesuffix(f", {size}") for one in found])
+        ax.set_title(f"batches of {size}: ms, p50 and p95")
+        ax.margins(x=0.2)
+
+
 def _names(ax: Axes, names: Sequence[str]) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
@@ -252,6 +265,11 @@ PLOTS: Final[Mapping[str, Mapping[str, Plot]]] = {
     "backlog": {"backlog-cpu": Plot("CPU time per row by process, one worker and two", spent, _by_contestant)},
     "recovery": {"recovery": Plot("From SIGKILL of the driver to the next commit", steps("kill to commit"), _by_step)},
     "metrics": {"metrics-cpu": Plot("CPU time per row by process, with scrapes and without", spent, _by_contestant)},
+    "stateful": {
+        "stateful": Plot(
+            "A batch from commit to commit, beside native Structured Streaming", stateful, lambda _: 3.4, panels=2
+        )
+    },
     "memtables": {"memtables": Plot("CPU time per row by memtable", spent, _by_contestant)},
 }
 """By bench, the plots and their files' names."""

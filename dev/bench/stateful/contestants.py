@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 BLOCKS: Final[Mapping[str, str]] = {
-    "count": "10x100000,5x100000,20x1000,150x1000",
-    "windows": "2x100000,6x100000,20x1000,150x1000",
-    "processor": "1x20000,2x20000,20x1000,100x1000",
+    "count": "10x100000,5x100000,15x1000,100x1000",
+    "windows": "2x100000,5x100000,15x1000,100x1000",
+    "processor": "1x20000,1x100000,15x1000,60x1000",
 }
 """The batches of each query: a warm-up, the large ones, a warm-up, the small ones. The first 1 M records have as many
 keys."""
+QUERIES: Final[Mapping[str, str]] = {
+    "count": "count by key",
+    "windows": "1-minute windows, 5 % late",
+    "processor": "transformWithState",
+}
 FENCED: Final = "Fencepost"
 NATIVE: Final = "native, local checkpoint"
 SLOW: Final = "native, slow checkpoint"

@@ -31,7 +31,7 @@ RATE: Final = 200.0
 """Records per second while drivers are killed."""
 STEADY_SECONDS: Final = 5.0
 WORKER: Final = "streaming.fencepost.dev/component=worker"
-CACHE: Final = "/tmp/fencepost-state"  # noqa: S108 - the pod's scratch volume
+CACHE: Final = "/tmp/state"  # noqa: S108 - the pod's scratch volume
 LOCAL: Final = "files of the worker"
 REMOTE: Final = "files of Cassandra"
 
@@ -103,7 +103,7 @@ def _nothing(_: Scene) -> None:
 
 def _forget(scene: Scene) -> None:
     """Take the files of the state from the worker: as on another node, it finds them in Cassandra alone."""
-    scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"rm -rf {CACHE}/*/*")
+    scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"find {CACHE} -type f -delete")
 
 
 def _memory(scene: Scene, name: str) -> int:

@@ -23,7 +23,7 @@ from fencepost.state.chunks import CHUNK
 from fencepost.state.webhdfs.http_server import Answer, Request
 from fencepost.state.webhdfs.name_service import NameService
 
-log = logging.getLogger("bench")
+log = logging.getLogger("fencepost.bench")
 done: Counter[str] = Counter()
 cpu: dict[int, float] = {}
 """CPU-s of each thread of the name service that has answered, up to its newest answer."""
