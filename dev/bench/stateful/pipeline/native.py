@@ -44,6 +44,7 @@ def install(checkpoint: str) -> None:
     CassandraFenceTable.report_progress = report_progress  # type: ignore[method-assign]
 
     def stream(run: StatefulRun) -> None:
+        run._checkpoint = Nothing()  # type: ignore[assignment]
         run._committer = committer = Uncommitted(run)  # type: ignore[assignment]
         run._plan = StreamPlan(
             config=run._config,
@@ -172,6 +173,9 @@ class Nothing:
     """Commits nothing."""
 
     def plan(self, batch: int, *, metadata: bytes, offset_log: bytes) -> None:
+        """Do nothing."""
+
+    def begin(self) -> None:
         """Do nothing."""
 
     def commit(self, batch: int, *, commit_log: bytes, tree: Tree) -> None:
