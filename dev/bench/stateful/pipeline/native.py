@@ -74,7 +74,7 @@ def report_progress(*_: object, **__: object) -> None:
 
 
 class Uncommitted:
-    """The plans of a query that commits by itself: when Spark asks for the next batch, the one before is committed."""
+    """The plans of a query that Spark commits: when it asks for the next batch, the one before is committed."""
 
     size = 0
     reached: frozenset[UUID] = frozenset()

@@ -7,7 +7,7 @@ from fencepost.driver.sizing.batch_limit import Limit
 
 
 def install(text: str) -> None:
-    """Follow a schedule such as '16x100000,140x1000': so many batches of so many records, the last size for ever."""
+    """Follow a schedule such as '16x100000,140x1000': so many batches of so many records, the last size to the end."""
     left = [[int(number) for number in part.split("x")] for part in text.split(",")]
 
     def records(_: Limit) -> int:
