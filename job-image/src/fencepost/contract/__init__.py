@@ -60,6 +60,7 @@ from fencepost.contract.sinks import (
     FunctionSink,
     KafkaSink,
     PluginSink,
+    SqliteSink,
 )
 from fencepost.contract.verdict import LOG_LINES, ExitCode, Verdict, last_lines
 
@@ -109,6 +110,7 @@ __all__ = [
     "PluginSink",
     "Reason",
     "ReportedLoss",
+    "SqliteSink",
     "StartingOffsets",
     "StateConfig",
     "TopicChange",

@@ -93,5 +93,18 @@ class PluginSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-DeclaredSink: TypeAlias = CassandraSink | KafkaSink | FunctionSink | PluginSink
+class SqliteSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sqlite"):
+    """Rows go to a table of a SQLite file, which a local run creates from the frame. No pipeline declares one."""
+
+    name: str
+    path: str
+    table: str
+    key: tuple[str, ...] | None = None
+    """The columns of the primary key; None for the place of the record: topic, partition, offset, and i if there."""
+    delete_where: str | None = None
+    ttl_column: str | None = None
+    """It is not stored, and rows live on."""
+
+
+DeclaredSink: TypeAlias = CassandraSink | KafkaSink | FunctionSink | PluginSink | SqliteSink
 """Structs, because msgspec reads a union of them by their tag, the field `kind`; it takes no union of dataclasses."""

@@ -7,11 +7,20 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from fencepost.contract import CassandraSink, DriverConfig, FunctionSink, KafkaEndpoint, KafkaSink, PluginSink, Reason
+from fencepost.contract import (
+    CassandraSink,
+    DriverConfig,
+    FunctionSink,
+    KafkaEndpoint,
+    KafkaSink,
+    PluginSink,
+    Reason,
+    SqliteSink,
+)
 from fencepost.entrypoint import load
 from fencepost.errors import BadSpec, BatchFailed, DriverError
 from fencepost.kafka.log import client_properties
-from fencepost.sinks import function
+from fencepost.sinks import function, sqlite
 from fencepost.sinks.cassandra import cassandra_sink
 from fencepost.sinks.interface import Sink, SinkContext
 from fencepost.sinks.kafka import kafka_sink
@@ -29,7 +38,7 @@ GROUP: Final = "fencepost.sinks"
 def open_sinks(
     config: DriverConfig,
     *,
-    session: Session,
+    session: Session | None,
     credentials: tuple[str, str] | None,
     tls: TlsMaterial | None = None,
     kafka_properties: Mapping[str, str],
@@ -38,7 +47,7 @@ def open_sinks(
 ) -> dict[str, Sink]:
     """Return every declared sink by its name.
 
-    `kafka_properties` are the source's, with those of its Secret.  `code_dir` holds the author's code.  `options_dir`
+    `session` is None where no sink is Cassandra's.  `kafka_properties` are the source's, with those of its Secret.  `code_dir` holds the author's code.  `options_dir`
     has a folder per sink with a Secret, and in it one file per option or property.  Raises BadSpec for what does not
     exist or does not fit, DependencyDown, BatchFailed.
     """
@@ -46,6 +55,8 @@ def open_sinks(
     def one(sink: DeclaredSink) -> Sink:
         match sink:
             case CassandraSink():
+                if session is None:
+                    raise ValueError(f"sink {sink.name!r} needs a session with Cassandra")
                 return cassandra_sink.bind(config, sink, session, credentials, tls)
             case KafkaSink():
                 properties = kafka_properties if sink.bootstrap_servers is None else _own_kafka(sink, options_dir)
@@ -56,6 +67,8 @@ def open_sinks(
                 return function.FunctionSink(sink.name, write, _options(sink, options_dir))
             case PluginSink():
                 return open_declared_plugin(config, sink, options_dir)
+            case SqliteSink():
+                return sqlite.TableSink(sink)
             case _:
                 assert_never(sink)
 
