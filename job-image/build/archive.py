@@ -17,11 +17,13 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
 from fencepost.contract.spark_conf import DRIVER_CLASS_PATH, EXECUTOR_CLASS_PATH
+from fencepost.kafka.reader import read
 from fencepost.spark import session, source
 from fencepost.spark.interpreting import Interpreting
 from fencepost.spark.jvm import gateway
@@ -126,9 +128,10 @@ def exercise(spark: SparkSession) -> None:
     """Do what a run does, less Kafka and Cassandra: Python workers, JSON, an Arrow sink."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
 
+    reading = partial(read, properties={"bootstrap.servers": "127.0.0.1:1"}, patience=1.0)
     counts, interpreting = ReadCounts(spark.sparkContext), Interpreting(spark, {})
     for _ in range(2):
-        batch = source.frame(spark, [(), ()], {"bootstrap.servers": "127.0.0.1:1"}, counts.begin(), patience=1.0)
+        batch = source.frame(spark, [(), ()], reading, counts.begin())
         value = F.from_json(F.col("value").cast("string"), "a int, b double, c string, d timestamp")
         rows = batch.select("topic", "partition", "offset", "timestamp", value.alias("v"))
         rows = rows.select("topic", "partition", "offset", "v.*").where("a is null or a > 0")

@@ -49,19 +49,14 @@ def arrow_maker() -> Callable[[Range, int], pa.RecordBatch]:
 def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Let the workers make their records instead of reading Kafka; everything else is what runs."""
 
-    def frame(
-        spark: SparkSession, parts: Any, _properties: Any, counter: SliceCounter, *, patience: float
-    ) -> DataFrame:
+    def frame(spark: SparkSession, parts: Any, _read: Any, counter: SliceCounter) -> DataFrame:
         arrow = arrow_maker()
 
         def read_slices(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from fencepost.batch import Range  # noqa: PLC0415
             from fencepost.spark import source as in_worker  # noqa: PLC0415
 
-            def read(
-                ranges: Any, _properties: Any, *, patience: float, reached: Any, seen: Any
-            ) -> Iterator[pa.RecordBatch]:
-                assert patience
+            def read(ranges: Any, *, reached: Any, seen: Any) -> Iterator[pa.RecordBatch]:
                 for part in ranges:
                     half = (part.start + part.until) // 2
                     yield arrow(part, half)
@@ -70,8 +65,7 @@ def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
                     seen(part.key, part.start, 3)
                     seen(part.key, part.until - 1, 4)
 
-            in_worker.read = read  # type: ignore[assignment, attr-defined]
-            yield from in_worker._read_slices(parts, {}, counter, patience, rows)
+            yield from in_worker._read_slices(parts, read, counter, rows)
 
         return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_slices, source.SCHEMA)
 

@@ -88,10 +88,7 @@ def counting() -> Writing:
 def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
     """Make engines whose batches hold one record per offset."""
 
-    def records(
-        spark: SparkSession, parts: Any, _properties: Any, _counter: SliceCounter, *, patience: float
-    ) -> DataFrame:
-        assert patience == CONFIG.task_patience
+    def records(spark: SparkSession, parts: Any, _read: Any, _counter: SliceCounter) -> DataFrame:
         from fencepost.testing import frame  # noqa: PLC0415
 
         made = [

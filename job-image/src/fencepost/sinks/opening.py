@@ -47,9 +47,9 @@ def open_sinks(
 ) -> dict[str, Sink]:
     """Return every declared sink by its name.
 
-    `session` is None where no sink is Cassandra's.  `kafka_properties` are the source's, with those of its Secret.  `code_dir` holds the author's code.  `options_dir`
-    has a folder per sink with a Secret, and in it one file per option or property.  Raises BadSpec for what does not
-    exist or does not fit, DependencyDown, BatchFailed.
+    `session` is None where no sink is Cassandra's.  `kafka_properties` are the source's, with those of its Secret.
+    `code_dir` holds the author's code.  `options_dir` has a folder per sink with a Secret, and in it one file per
+    option or property.  Raises BadSpec for what does not exist or does not fit, DependencyDown, BatchFailed.
     """
 
     def one(sink: DeclaredSink) -> Sink:

@@ -35,13 +35,17 @@ if TYPE_CHECKING:
     from fencepost.batch import Range
     from fencepost.context import RecordTransform, Transform
     from fencepost.fence import FenceRow
+    from fencepost.spark.source import Read
 
     Slices = Sequence[tuple[Range, ...]]
     """What each task reads."""
 
 
 class SparkEngine:
-    """Runs batches in a session. The transform's frame is checked against the sinks once, on an empty batch."""
+    """Runs batches in a session. The transform's frame is checked against the sinks once, on an empty batch.
+
+    `records` reads them where it is not Kafka that has them; `properties` are librdkafka's.
+    """
 
     def __init__(
         self,
@@ -51,13 +55,14 @@ class SparkEngine:
         transform: Transform | RecordTransform,
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
+        records: Read | None = None,
     ) -> None:
         self._spark = spark
         self._config = config
         self._warm_up = batch_context.of_warm_up(config, spark)
         self._transform = transform
         self._sinks = SinkJob(sinks)
-        self._properties = properties
+        self._read = records or partial(read, properties=dict(properties), patience=config.task_patience)
         self._progress = WorkDone(spark, start_timeout=config.start_timeout)
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
@@ -188,8 +193,7 @@ class SparkEngine:
 
     def _of_frames(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
-        patience = self._config.task_patience
-        batch = source.frame(self._spark, parts, self._properties, self._counts.begin(), patience=patience)
+        batch = source.frame(self._spark, parts, self._read, self._counts.begin())
         transform = cast("Transform", self._transform)
         outputs = sink_job.outputs(transform, batch, context, self._sinks.names, is_warm_up=check)
         if check:
@@ -215,7 +219,7 @@ class SparkEngine:
     def _work(self, schemas: Mapping[str, pa.Schema]) -> record_batches.Work:
         """Return what the tasks do in each batch."""
         return record_batches.Work(
-            read=partial(read, properties=dict(self._properties), patience=self._config.task_patience),
+            read=self._read,
             counter=self._counts.counter,
             transform=cast("RecordTransform", self._transform),
             context=self._warm_up.without_spark(),

@@ -8,7 +8,7 @@ driver.  Over fake records, 2 cores under changing load, four runs each: a batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fencepost.batch import Range
 from fencepost.contract import offset_key
-from fencepost.kafka.reader import content_bytes, read
+from fencepost.kafka.reader import content_bytes
 from fencepost.spark.tasks.scratch import check_executable
 from fencepost.spark.tasks.slice_row import SliceRow
 
@@ -36,27 +36,24 @@ SCHEMA: Final = (
 def frame(
     spark: SparkSession,
     slices: Sequence[tuple[Range, ...]],
-    properties: Mapping[str, str],
+    read: Read,
     counter: SliceCounter,
-    *,
-    patience: float,
 ) -> DataFrame:
-    """Return the records of all slices, lazily. A task that gets nothing for `patience` seconds fails."""
+    """Return the records of all slices, lazily."""
     one_row_a_slice = spark.range(0, len(slices), 1, len(slices))
-    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), dict(properties), counter, patience), SCHEMA)
+    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), read, counter), SCHEMA)
 
 
 def _read_slices(
     slices: Sequence[tuple[Range, ...]],
-    properties: Mapping[str, str],
+    read: Read,
     counter: SliceCounter,
-    patience: float,
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
-            records = read(slices[index], properties, patience=patience, reached=counter.reach, seen=counter.see)
+            records = read(slices[index], reached=counter.reach, seen=counter.see)
             yield from counted(records, counter, index)
 
 
