@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+# Three commands do everything on a fresh machine: `make local`, `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -55,6 +55,10 @@ down: venv ## Stop what `up` started; keep images and caches
 .PHONY: status
 status: venv ## Show what of the testbed is up
 	@$(BIN)/python -m testbed status
+
+.PHONY: local
+local: venv ## Run real flights through a pipeline on this machine: needs Java 17 or 21, and neither Docker nor a cluster
+	@$(BIN)/fencepost run --local examples/departures/pipeline.yaml
 
 .PHONY: demo
 demo: up ## Run real flights through Kafka, Spark and Cassandra, with the driver killed halfway

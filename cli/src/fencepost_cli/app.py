@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli.commands import check, dead_letters, fence, init, offsets, retention, rewind, snapshots, state
+from fencepost_cli.commands import check, dead_letters, fence, init, offsets, retention, rewind, run, snapshots, state
 from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Ports
@@ -21,6 +21,7 @@ from fencepost_cli.stores.kafka_log import watermarks
 from fencepost_cli.stores.kafka_producer import open_producer
 from fencepost_cli.stores.kafka_settings import open_settings
 from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
+from fencepost_cli.stores.local_process import run_local
 from fencepost_cli.stores.state_reader import ask_state
 
 DEBUG: Final = "FENCEPOST_DEBUG"
@@ -65,6 +66,7 @@ app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("offsets")(offsets.offsets)
 app.command("rewind")(rewind.rewind)
+app.command("run")(run.run)
 
 
 @app.callback()
@@ -82,4 +84,5 @@ def prepare(context: typer.Context) -> None:
             state=ask_state,
             code=check_code,
             image=inspect_image,
+            local=run_local,
         )

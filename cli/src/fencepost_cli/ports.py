@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from fencepost.batch import Watermarks
-from fencepost.contract import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract import CassandraEndpoint, KafkaEndpoint, Verdict
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
@@ -17,6 +17,7 @@ from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
+from fencepost.local.request import Event, Request
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, OperatorsQuestion, RowsQuestion
@@ -263,6 +264,18 @@ InspectImage: TypeAlias = Callable[[str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEnd:
+    """How a local run ended; `verdict` is None for one that was killed because it was stale."""
+
+    verdict: Verdict | None
+    is_interrupted: bool
+
+
+RunLocal: TypeAlias = Callable[[Request, Callable[[Event], object], Callable[[], bool]], LocalEnd]
+"""Runs a pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
 
@@ -274,3 +287,4 @@ class Ports:
     state: AskState
     code: CheckCode
     image: InspectImage
+    local: RunLocal

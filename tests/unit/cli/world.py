@@ -34,6 +34,7 @@ from fencepost_cli.ports import (
     Dial,
     Found,
     KafkaAccess,
+    LocalEnd,
     NewRecord,
     Ports,
     Unread,
@@ -188,7 +189,7 @@ class World:
     def run(self, *words: str, columns: int = 200) -> Result:
         ports = Ports(
             cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer,
-            state=self._state, code=self._code, image=self._image,
+            state=self._state, code=self._code, image=self._image, local=self._local,
         )  # fmt: skip
         return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
 
@@ -319,6 +320,9 @@ class World:
     def _image(self, image: str) -> Mapping[str, Any]:
         self.asked.append(image)
         return self.inspected
+
+    def _local(self, *asked: Any) -> LocalEnd:
+        raise AssertionError(asked)  # no command of these tests runs a pipeline
 
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)

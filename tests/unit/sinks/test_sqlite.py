@@ -115,7 +115,7 @@ def test_nulls_at_the_end_of_the_key_delete_all_rows_with_its_beginning(table: T
 @pytest.mark.parametrize("row", [("a", None, "x", False), (None, 1, None, True)], ids=["insert", "delete"])
 def test_a_row_without_its_key_is_poison(table: Table, row: tuple[str, int | None, str | None, bool]) -> None:
     sink, rows = table.open(ORDERS), orders(row)
-    with pytest.raises(PoisonRecord, match="rows|key"):
+    with pytest.raises(PoisonRecord, match=r"rows|key"):
         write_task(sink, token_of(rows, token=10), [rows])
 
 

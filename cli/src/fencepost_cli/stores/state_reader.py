@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from fencepost.contract.codec import ContractError
 from fencepost.fence import FenceError
@@ -23,10 +19,7 @@ from fencepost.state.questions import READER, Answer, OperatorsQuestion, Request
 from fencepost.state.reading import readable
 from fencepost_cli.errors import CliError
 from fencepost_cli.stores.cassandra import PATIENCE
-
-INSTALL: Final = "install the command with its extra: uv tool install './cli[state]'"
-_OF_ANOTHER_SPARK: Final = ("HADOOP_", "PYSPARK_", "SPARK_")
-"""Variables that would bring another Spark, or another session's JVM."""
+from fencepost_cli.stores.spark_process import check_installed, variables
 
 
 def ask_state(
@@ -36,7 +29,7 @@ def ask_state(
 
     Raises CliError.
     """
-    _check_installed()
+    check_installed("the state is read", extra="state")
     failures: list[Exception] = []
     began = time.monotonic()
     # A JVM that is interrupted may still write.
@@ -63,19 +56,8 @@ def ask_state(
     raise CliError(answer.refusal.message, remedy=answer.refusal.remedy)
 
 
-def _check_installed() -> None:
-    if find_spec("pyspark") is None:
-        raise CliError("the state is read with Spark, and the package pyspark is not installed", remedy=INSTALL)
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        raise CliError(
-            "the state is read with Spark, and no java is on the PATH",
-            remedy="install Java 17 or 21, or set JAVA_HOME to its folder",
-        )
-
-
 def _answer(request: Request, scratch: Path) -> Answer:
     """Return what the reader answers, also a refusal. Raises CliError where it ends without an answer."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(_OF_ANOTHER_SPARK)}
     errors = scratch / "errors.txt"
     with errors.open("wb") as stderr:
         # -P: no module of the folder in which the command is called.
@@ -85,7 +67,7 @@ def _answer(request: Request, scratch: Path) -> Answer:
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env={**variables, "TZ": "UTC"},
+            env=variables(),
             check=False,
         )
     try:

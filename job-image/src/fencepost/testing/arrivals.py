@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fencepost.batch import Range, Record, Watermarks
+from fencepost.batch import Range, Watermarks
 from fencepost.contract import offset_key
 from fencepost.testing.inputs import record_batch
 
@@ -72,18 +72,6 @@ class BatchLog:
         return Watermarks(
             begins=self._arrivals.begins, ends=shown, topic_ids={topic: topic for topic in self._arrivals.topics}
         )
-
-
-class NoRecords:
-    """The driver's own reads, which follow a loss of records or a change of leaders: neither happens in memory."""
-
-    def first(self, part: Range) -> Record | None:  # noqa: ARG002 - of the port
-        """Return None."""
-        return None
-
-    def check(self, parts: Sequence[Range], at_least: Mapping[str, int] | None = None) -> Mapping[str, int]:  # noqa: ARG002 - of the port
-        """Return no epochs."""
-        return {}
 
 
 def read(

@@ -20,6 +20,7 @@ from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful.run import StatefulRun
 from fencepost.fence import Fence, FenceError, FenceRow
 from fencepost.fence.memory import MemoryFenceTable, no_fault
+from fencepost.local.record_log import NoRecords
 from fencepost.spark.session import state_settings
 from fencepost.spark.stateful_query import StatefulQuery
 from fencepost.state.checkpoint import Checkpoint
@@ -30,7 +31,7 @@ from fencepost.state.webhdfs.client_settings import client_settings
 from fencepost.state.webhdfs.file_cache import FileCache
 from fencepost.state.webhdfs.name_service import scope_of
 from fencepost.state.webhdfs.serving import Listening, Scope, serving
-from fencepost.testing.arrivals import Arrivals, BatchLog, NoRecords, read
+from fencepost.testing.arrivals import Arrivals, BatchLog, read
 from fencepost.testing.row_files import RowFiles
 
 if TYPE_CHECKING:

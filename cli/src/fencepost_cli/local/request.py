@@ -1,0 +1,171 @@
+"""The request for the process that runs a manifest's pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from fencepost.contract import (
+    CassandraSink,
+    DeclaredSink,
+    DriverConfig,
+    KafkaSink,
+    SqliteSink,
+    StartingOffsets,
+)
+from fencepost.local.request import RecordFile, Request
+from fencepost_cli.errors import CliError
+from fencepost_cli.local.manifest import Manifest
+from fencepost_cli.local.primary_keys import primary_keys
+from fencepost_operator.api import ReconcileConfig
+from fencepost_operator.desired.jobs.driver_config import driver_config
+
+SUFFIXES: Final = (".jsonl", ".parquet")
+"""Of files beside the manifest that are named like a topic."""
+SPARK: Final[Mapping[str, str]] = {
+    "spark.driver.memory": "1g",
+    # C2 pays only in runs that are longer.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # In local mode the JVM ends with its executor: a laptop that slept must not count as a lost driver.
+    "spark.executor.heartbeat.maxFailures": "600",
+    "spark.ui.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the command line says. `keys` are by sink; `kafka` is HOST:PORT of brokers, None for files of records."""
+
+    database: Path
+    scratch: Path
+    code: Path | None = None
+    records: Sequence[Path] = ()
+    topic: str | None = None
+    kafka: str | None = None
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    real: Sequence[str] = ()
+    """Sinks that are opened as they are declared."""
+    cores: int = 2
+    once: bool = False
+
+
+def request(manifest: Manifest, choices: Choices) -> Request:
+    """Return the request. Raises CliError for what does not fit the manifest."""
+    declared = driver_config(
+        key=manifest.key,
+        spec=manifest.spec,
+        references={},
+        config=ReconcileConfig(cluster_uid="local", scope="local"),
+        epoch=0,
+        generation=0,
+        code="local",
+    )
+    _check_names(declared, choices)
+    files = () if choices.kafka else tuple(_files(manifest, choices))
+    return Request(
+        config=_config(declared, manifest, choices, has_files=bool(files)),
+        database=str(choices.database.absolute()),
+        code=str(_code(manifest, choices)),
+        scratch=str(choices.scratch),
+        log=str(choices.scratch / "spark.log"),
+        files=files,
+        ends=choices.once or not choices.kafka,
+    )
+
+
+def watched(manifest: Manifest, request: Request) -> list[Path]:
+    """Return the files whose change begins a run anew."""
+    return [manifest.path, *sorted(Path(request.code).rglob("*.py")), *(Path(each.path) for each in request.files)]
+
+
+def _code(manifest: Manifest, choices: Choices) -> Path:
+    return (choices.code or manifest.path.parent).absolute()
+
+
+def _config(declared: DriverConfig, manifest: Manifest, choices: Choices, *, has_files: bool) -> DriverConfig:
+    # The spec's own bound alone: the memory of the cluster's workers is not this machine's.
+    source = replace(declared.source, max_bytes_per_batch=manifest.spec.source.kafka.max_bytes_per_batch)
+    if has_files:
+        # All of a file, in batches without a pause.
+        source = replace(source, starting_offsets=StartingOffsets(), mirror_to_group="")
+    elif choices.kafka:
+        source = replace(source, bootstrap_servers=choices.kafka, mirror_to_group="")
+    return replace(
+        declared,
+        source=source,
+        sinks=tuple(_tables(declared.sinks, manifest, choices)),
+        batch_interval=0.0 if has_files else declared.batch_interval,
+        spark_master=f"local[{choices.cores}]",
+        spark_conf={**declared.spark_conf, **SPARK},
+        executors=1,
+    )
+
+
+def _tables(sinks: Sequence[DeclaredSink], manifest: Manifest, choices: Choices) -> Iterator[DeclaredSink]:
+    """Yield each sink as a table of the file, or as it is declared."""
+    known = primary_keys(sorted(manifest.path.parent.glob("*.cql")))
+    path = str(choices.database.absolute())
+    for sink in sinks:
+        key = choices.keys.get(sink.name)
+        match sink:
+            case _ if sink.name in choices.real:
+                if isinstance(sink, CassandraSink):
+                    raise CliError(
+                        f"--real-sink {sink.name}: a local run does not connect to Cassandra",
+                        remedy="leave it out, and the rows go to a table of the SQLite file",
+                    )
+                yield sink
+            case CassandraSink():
+                yield SqliteSink(
+                    name=sink.name,
+                    path=path,
+                    table=sink.table,
+                    key=key
+                    or _declared_key(sink)
+                    or known.get(f"{sink.keyspace}.{sink.table}")
+                    or known.get(sink.table),
+                    delete_where=sink.delete_where,
+                    ttl_column=sink.ttl_column,
+                )
+            case KafkaSink():
+                yield SqliteSink(name=sink.name, path=path, table=sink.topic, key=key)
+            case _:
+                yield SqliteSink(name=sink.name, path=path, table=sink.name, key=key)
+
+
+def _declared_key(sink: CassandraSink) -> tuple[str, ...] | None:
+    table = sink.create_table
+    return None if table is None else (*table.partition_key, *(each.column for each in table.clustering_key))
+
+
+def _files(manifest: Manifest, choices: Choices) -> Iterator[RecordFile]:
+    """Yield the files of records: those that are named, or those beside the manifest. Raises CliError."""
+    topics = manifest.spec.source.kafka.topics
+    beside = [manifest.path.parent / f"{topic}{suffix}" for topic in topics for suffix in SUFFIXES]
+    paths = choices.records or [path for path in beside if path.is_file()]
+    if not paths:
+        raise CliError(
+            f"no records: {' or '.join(path.name for path in beside)} is not beside {manifest.path}",
+            remedy="name files with --records, or a Kafka with --kafka HOST:PORT",
+        )
+    for path in paths:
+        if not path.is_file():
+            raise CliError(f"--records {path}: no such file", remedy="name a file of records")
+        named = path.stem if path.stem in topics else None
+        topic = choices.topic or named or (topics[0] if len(topics) == 1 else None)
+        yield RecordFile(path=str(path.absolute()), topic=topic)
+
+
+def _check_names(declared: DriverConfig, choices: Choices) -> None:
+    names = [sink.name for sink in declared.sinks]
+    for option, given in (("--key", choices.keys), ("--real-sink", choices.real)):
+        for name in given:
+            if name not in names:
+                raise CliError(f"{option} {name}: no such sink", remedy=f"choose one of {', '.join(names)}")
+    if choices.topic is not None and choices.topic not in declared.source.topics:
+        raise CliError(
+            f"--topic {choices.topic}: the pipeline does not read it",
+            remedy=f"choose one of {', '.join(declared.source.topics)}",
+        )

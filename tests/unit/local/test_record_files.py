@@ -1,0 +1,138 @@
+"""Files of records: what a line may be, and at which offsets its record is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from fencepost.batch import Range
+from fencepost.fence.sqlite.database import Database
+from fencepost.local.record_files import EPOCH, FileRecord, RecordsInvalid, read_file
+from fencepost.local.record_log import SCHEMA, RecordLog, read
+
+
+def file_of(path: Path, *lines: Any) -> Path:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_lines_that_are_no_records_are_values(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "a.jsonl", '{"id": 1, "value": 2}', "", "not JSON", '{"value": 3}')
+    values = [record.value for record in read_file(path)]
+    assert values == [b'{"id": 1, "value": 2}', b"not JSON", b'{"value": 3}']
+
+
+def test_records_have_the_fields_of_kafka(tmp_path: Path) -> None:
+    path = file_of(
+        tmp_path / "a.jsonl",
+        {"topic": "t", "partition": 3, "offset": 7, "timestamp": "2026-01-02T03:04:05Z", "key": "k", "value": "v",
+         "headers": [["h", "x"], ["none", None]]},
+        {"value": {"id": 1}, "timestamp": 1_000, "key": {"base64": "AAE="}, "headers": {"h": "x"}},
+        {"value": None},
+    )  # fmt: skip
+    assert list(read_file(path)) == [
+        FileRecord(
+            topic="t", partition=3, offset=7, timestamp=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), key=b"k",
+            value=b"v", headers=(("h", b"x"), ("none", None)),
+        ),
+        FileRecord(
+            value=b'{"id":1}', timestamp=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), key=b"\0\1",
+            headers=(("h", b"x"),),
+        ),
+        FileRecord(timestamp=EPOCH),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "line 2"),
+        ({"value": 1, "vaule": 2}, "'vaule'"),
+        ({"key": "k"}, "'value'"),
+        ({"value": 1, "timestamp": "noon"}, "noon"),
+        ({"value": {"base64": "?"}}, "base64"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: Any, problem: str) -> None:
+    path = file_of(tmp_path / "a.jsonl", {"value": 1}, line)
+    with pytest.raises(RecordsInvalid, match=rf"a\.jsonl, line 2.*{problem}|a\.jsonl, {problem}"):
+        list(read_file(path))
+
+
+def test_parquet_has_the_same_fields(tmp_path: Path) -> None:
+    path, at = tmp_path / "a.parquet", datetime(2026, 1, 2, tzinfo=UTC)
+    parquet.write_table(pa.table({"key": [b"k", None], "value": ["v", "w"], "timestamp": [at, None]}), path)
+    assert list(read_file(path)) == [FileRecord(key=b"k", value=b"v", timestamp=at), FileRecord(value=b"w")]
+    parquet.write_table(pa.table({"id": [1]}), path)
+    with pytest.raises(RecordsInvalid, match="columns are id"):
+        list(read_file(path))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with closing(Database(tmp_path / "local.sqlite", SCHEMA)) as found:
+        yield found
+
+
+def offsets(tmp_path: Path, part: Range) -> list[tuple[int, bytes]]:
+    batches = read(str(tmp_path / "local.sqlite"), [part], reached=_ignored, seen=_ignored)
+    return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist()]
+
+
+def _ignored(*_: object) -> None:
+    pass
+
+
+def test_records_get_the_next_offsets_of_their_partition_unless_they_have_one(
+    database: Database, tmp_path: Path
+) -> None:
+    log = RecordLog(database, ["t", "empty"])
+    first = file_of(tmp_path / "a.jsonl", {"value": "a"}, {"value": "b", "partition": 1, "offset": 5}, {"value": "c"})
+    second = file_of(tmp_path / "b.jsonl", {"value": "d"}, {"value": "e", "partition": 1})
+    assert [log.load(path, "t") for path in (first, second, first)] == [3, 2, 0]
+    state = log.state()
+    assert state.begins == {"t/0": 0, "t/1": 5, "empty/0": 0}
+    assert state.ends == {"t/0": 3, "t/1": 7, "empty/0": 0}
+    assert offsets(tmp_path, Range("t", 0, 1, 9)) == [(1, b"c"), (2, b"d")]
+    assert offsets(tmp_path, Range("t", 1, 0, 6)) == [(5, b"b")]
+
+
+def test_headers_come_back(database: Database, tmp_path: Path) -> None:
+    path = file_of(tmp_path / "a.jsonl", {"value": "a", "headers": [["h", "x"], ["n", None]]}, {"value": "b"})
+    RecordLog(database, ["t"]).load(path, "t")
+    (batch,) = read(str(tmp_path / "local.sqlite"), [Range("t", 0, 0, 2)], reached=_ignored, seen=_ignored)
+    pairs = [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]
+    assert batch.column("headers").to_pylist() == [pairs, None]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([{"value": 1, "topic": "other"}], "has records of topic 'other'"),
+        ([{"value": 1, "offset": 3}, {"value": 1, "offset": 3}], "offset 3 of t/0 is not after"),
+    ],
+)
+def test_records_that_do_not_fit_leave_nothing_behind(
+    database: Database, tmp_path: Path, lines: list[Any], problem: str
+) -> None:
+    log, path = RecordLog(database, ["t"]), file_of(tmp_path / "a.jsonl", {"value": 0}, *lines)
+    with pytest.raises(RecordsInvalid, match=problem):
+        log.load(path, "t")
+    assert log.state().ends == {"t/0": 0}
+
+
+def test_a_file_that_has_changed_is_refused(database: Database, tmp_path: Path) -> None:
+    log = RecordLog(database, ["t"])
+    log.load(file_of(tmp_path / "a.jsonl", "a"), "t")
+    with pytest.raises(RecordsInvalid, match="has changed"):
+        log.load(file_of(tmp_path / "a.jsonl", "b"), "t")
+    with pytest.raises(RecordsInvalid, match="name no topic"):
+        log.load(file_of(tmp_path / "b.jsonl", "b"), None)
