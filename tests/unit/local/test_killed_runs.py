@@ -27,7 +27,6 @@ SPARK = {
     "spark.driver.memory": "512m",
     "spark.executor.heartbeat.maxFailures": "600",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.sql.shuffle.partitions": "1",
 }
 
 
