@@ -272,7 +272,7 @@ class LocalEnd:
 
 
 RunLocal: TypeAlias = Callable[[Request, Callable[[Event], object], Callable[[], bool]], LocalEnd]
-"""Runs a pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
+"""Runs one pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

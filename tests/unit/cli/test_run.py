@@ -18,7 +18,6 @@ from fencepost.contract import ExitCode, KafkaSink, Reason, SqliteSink, Verdict
 from fencepost.local.request import Committed, Event, RecordFile, Request
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
-from fencepost_cli.local.primary_keys import primary_keys
 from fencepost_cli.ports import LocalEnd, Ports
 from fencepost_cli.stores import local_process
 
@@ -28,22 +27,30 @@ STOPPED = Verdict(exit_code=int(ExitCode.STOPPED), reason=Reason.STOPPED, messag
 
 @dataclass
 class Laptop:
-    """Runs the command with a process that tells what `tell` does, and ends as `ends` says in turn."""
+    """Runs the command with a process that does what `work` says, and ends as `ends` says in turn."""
 
-    tell: Callable[[Request, Callable[[Event], object]], object] = lambda _request, _show: None
+    work: Callable[[Request, Callable[[Event], object]], object] = lambda _request, _show: None
     ends: list[Verdict | None] = field(default_factory=lambda: [STOPPED])
     requests: list[Request] = field(default_factory=list)
 
     def run(self, *words: object) -> Result:
         def local(request: Request, show: Callable[[Event], object], _is_stale: Callable[[], bool]) -> LocalEnd:
             self.requests.append(request)
-            self.tell(request, show)
+            self.work(request, show)
             end = self.ends.pop(0)
             return LocalEnd(verdict=end, is_interrupted=not self.ends)
 
         nothing: Any = None
         ports = Ports(
-            cluster=nothing, store=nothing, log=nothing, configs=nothing, producer=nothing, state=nothing, local=local
+            cluster=nothing,
+            store=nothing,
+            log=nothing,
+            configs=nothing,
+            producer=nothing,
+            state=nothing,
+            code=nothing,
+            image=nothing,
+            local=local,
         )
         return CliRunner().invoke(app, ["run", *map(str, words)], obj=ports, env={"COLUMNS": "200"})
 
@@ -142,7 +149,7 @@ def test_options_that_do_not_fit_are_refused(manifest: Path, words: list[str], p
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("kind: ConfigMap", "has 0 objects"), ("{", "is not YAML"), (f"{MANIFEST}---{MANIFEST}", "has 2 objects"),
+    [("kind: ConfigMap", "has no object"), ("{", "cannot read"), (f"{MANIFEST}---{MANIFEST}", "has 2 pipelines"),
      (MANIFEST.replace("workers: 1", "workers: none"), "spec.cluster.workers")],
 )  # fmt: skip
 def test_a_file_without_a_pipeline_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -189,40 +196,30 @@ def test_batches_and_the_first_rows_are_printed(manifest: Path, tmp_path: Path) 
 
 
 def test_a_failure_ends_the_command_with_its_remedy(manifest: Path) -> None:
-    failed = Verdict(exit_code=1, reason=Reason.FAILED, message="it broke", remedy="mend it")
+    failed = Verdict(exit_code=1, reason=Reason.FAILED, message="it broke", remedy="correct it")
 
     def logged(request: Request, _show: Callable[[Event], object]) -> None:
         Path(request.log).write_text("java.lang.Something\n")
 
     ended = Laptop(logged, [failed]).run("--local", manifest)
     assert ended.exit_code == 2
-    assert "error: it broke\nremedy: mend it" in ended.output
+    assert "error: it broke\nremedy: correct it" in ended.output
     assert "java.lang.Something" in ended.output
 
 
-def test_a_watched_run_begins_anew_when_it_is_stale_and_also_after_a_failure(manifest: Path, tmp_path: Path) -> None:
+def test_a_watched_run_starts_over_when_it_is_stale_and_also_after_a_failure(manifest: Path, tmp_path: Path) -> None:
     failed = Verdict(exit_code=51, reason=Reason.ENTRYPOINT_FAILED, message="no such function", remedy="name one")
     found: list[bool] = []
 
-    def tell(request: Request, _show: Callable[[Event], object]) -> None:
+    def work(request: Request, _show: Callable[[Event], object]) -> None:
         found.append(Path(request.database).exists())
         Path(request.database).touch()
 
-    laptop = Laptop(tell, [None, None, failed])
+    laptop = Laptop(work, [None, None, failed])
     ended = laptop.run("--local", manifest, "--watch", "--into", tmp_path / "p.sqlite")
     assert ended.exit_code == 0
     assert found == [False] * 3
     assert "no such function" in ended.output
-
-
-def test_keys_are_read_from_cql(tmp_path: Path) -> None:
-    path = tmp_path / "schema.cql"
-    path.write_text(
-        "-- CREATE TABLE no.table (a int PRIMARY KEY);\nCREATE TABLE IF NOT EXISTS ks.a (\n  id text, n map<text, int>,"
-        ' PRIMARY KEY ((id, "N"), b)) WITH CLUSTERING ORDER BY (b DESC);\n'
-        'create table "Ks"."B" (x frozen<list<int>>, id uuid primary key, y int);\nCREATE TABLE c (x int);'
-    )
-    assert primary_keys([path]) == {"ks.a": ("id", "N", "b"), "Ks.B": ("id",)}
 
 
 def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

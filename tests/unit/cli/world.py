@@ -322,7 +322,7 @@ class World:
         return self.inspected
 
     def _local(self, *asked: Any) -> LocalEnd:
-        raise AssertionError(asked)  # no command of these tests runs a pipeline
+        raise AssertionError(asked)  # no command of these tests has a local run
 
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)

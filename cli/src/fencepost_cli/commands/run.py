@@ -18,8 +18,7 @@ from fencepost.contract import SqliteSink, Verdict
 from fencepost.local.request import Committed, Event, Request
 from fencepost_cli.commands.output import Column, note, print_error, print_line, print_table
 from fencepost_cli.errors import CliError
-from fencepost_cli.local.manifest import read_manifest
-from fencepost_cli.local.request import Choices, request, watched
+from fencepost_cli.local.request import Choices, read_pipeline, request, watched
 from fencepost_cli.ports import Ports
 
 SHOWN: Final = 5
@@ -60,7 +59,7 @@ def run(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the file of --into first.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Begin anew when the manifest, a module or a file of records is saved.")
+        bool, typer.Option("--watch", help="Start over when the manifest, a module or a file of records is saved.")
     ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="With --kafka: end when everything is read. A run on files always does.")
@@ -102,10 +101,10 @@ def run(
 
 
 def _run(ports: Ports, path: Path, choices: Choices, *, is_kept: bool, watch: bool) -> bool:
-    """Run once; return whether a file has changed, and it is to begin anew. Raises CliError."""
-    manifest = read_manifest(path)
-    made = request(manifest, choices)
-    files = Files(watched(manifest, made))
+    """Run once; return whether a file has changed, and it is to start over. Raises CliError."""
+    pipeline = read_pipeline(path)
+    made = request(pipeline, choices)
+    files = Files(watched(pipeline, made))
     shown = Progress(made)
     ended = ports.local(made, shown.show, files.have_changed if watch else _never)
     if ended.verdict is None:
@@ -118,7 +117,7 @@ def _run(ports: Ports, path: Path, choices: Choices, *, is_kept: bool, watch: bo
 
 
 def _fail(verdict: Verdict, made: Request, *, watch: bool) -> None:
-    """Say why a run failed. Raises CliError, unless the next change begins it anew."""
+    """Say why a run failed. Raises CliError, unless the next change starts it again."""
     error = CliError(verdict.message, remedy=verdict.remedy or "correct it and run again")
     _show_log(made, verdict.exit_code)
     if not watch:

@@ -16,10 +16,10 @@ from fencepost.contract import (
     StartingOffsets,
 )
 from fencepost.local.request import RecordFile, Request
+from fencepost_cli.checking.cql_schema import tables
+from fencepost_cli.checking.manifest import read_manifests
 from fencepost_cli.errors import CliError
-from fencepost_cli.local.manifest import Manifest
-from fencepost_cli.local.primary_keys import primary_keys
-from fencepost_operator.api import ReconcileConfig
+from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
 from fencepost_operator.desired.jobs.driver_config import driver_config
 
 SUFFIXES: Final = (".jsonl", ".parquet")
@@ -32,6 +32,27 @@ SPARK: Final[Mapping[str, str]] = {
     "spark.executor.heartbeat.maxFailures": "600",
     "spark.ui.enabled": "false",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline that is in no cluster, and the file that has it."""
+
+    path: Path
+    key: ObjectKey
+    spec: Spec
+
+
+def read_pipeline(path: Path) -> Pipeline:
+    """Return the only pipeline of a manifest. Raises CliError."""
+    found = read_manifests(path)
+    if len(found) > 1:
+        raise CliError(f"{path} has {len(found)} pipelines", remedy="name a file that has one")
+    (manifest,) = found
+    if manifest.spec is None:
+        wrong = manifest.findings[0]
+        raise CliError(f"{path}: {wrong.place} {wrong.problem}", remedy=wrong.remedy)
+    return Pipeline(path, ObjectKey(manifest.namespace or "default", manifest.name or "pipeline"), manifest.spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +72,11 @@ class Choices:
     once: bool = False
 
 
-def request(manifest: Manifest, choices: Choices) -> Request:
-    """Return the request. Raises CliError for what does not fit the manifest."""
+def request(pipeline: Pipeline, choices: Choices) -> Request:
+    """Return the request. Raises CliError for what does not fit the pipeline."""
     declared = driver_config(
-        key=manifest.key,
-        spec=manifest.spec,
+        key=pipeline.key,
+        spec=pipeline.spec,
         references={},
         config=ReconcileConfig(cluster_uid="local", scope="local"),
         epoch=0,
@@ -63,11 +84,11 @@ def request(manifest: Manifest, choices: Choices) -> Request:
         code="local",
     )
     _check_names(declared, choices)
-    files = () if choices.kafka else tuple(_files(manifest, choices))
+    files = () if choices.kafka else tuple(_files(pipeline, choices))
     return Request(
-        config=_config(declared, manifest, choices, has_files=bool(files)),
+        config=_config(declared, pipeline, choices, has_files=bool(files)),
         database=str(choices.database.absolute()),
-        code=str(_code(manifest, choices)),
+        code=str(_code(pipeline, choices)),
         scratch=str(choices.scratch),
         log=str(choices.scratch / "spark.log"),
         files=files,
@@ -75,18 +96,18 @@ def request(manifest: Manifest, choices: Choices) -> Request:
     )
 
 
-def watched(manifest: Manifest, request: Request) -> list[Path]:
-    """Return the files whose change begins a run anew."""
-    return [manifest.path, *sorted(Path(request.code).rglob("*.py")), *(Path(each.path) for each in request.files)]
+def watched(pipeline: Pipeline, request: Request) -> list[Path]:
+    """Return the files whose change starts a run over."""
+    return [pipeline.path, *sorted(Path(request.code).rglob("*.py")), *(Path(each.path) for each in request.files)]
 
 
-def _code(manifest: Manifest, choices: Choices) -> Path:
-    return (choices.code or manifest.path.parent).absolute()
+def _code(pipeline: Pipeline, choices: Choices) -> Path:
+    return (choices.code or pipeline.path.parent).absolute()
 
 
-def _config(declared: DriverConfig, manifest: Manifest, choices: Choices, *, has_files: bool) -> DriverConfig:
+def _config(declared: DriverConfig, pipeline: Pipeline, choices: Choices, *, has_files: bool) -> DriverConfig:
     # The spec's own bound alone: the memory of the cluster's workers is not this machine's.
-    source = replace(declared.source, max_bytes_per_batch=manifest.spec.source.kafka.max_bytes_per_batch)
+    source = replace(declared.source, max_bytes_per_batch=pipeline.spec.source.kafka.max_bytes_per_batch)
     if has_files:
         # All of a file, in batches without a pause.
         source = replace(source, starting_offsets=StartingOffsets(), mirror_to_group="")
@@ -95,7 +116,7 @@ def _config(declared: DriverConfig, manifest: Manifest, choices: Choices, *, has
     return replace(
         declared,
         source=source,
-        sinks=tuple(_tables(declared.sinks, manifest, choices)),
+        sinks=tuple(_tables(declared.sinks, pipeline, choices)),
         batch_interval=0.0 if has_files else declared.batch_interval,
         spark_master=f"local[{choices.cores}]",
         spark_conf={**declared.spark_conf, **SPARK},
@@ -103,9 +124,9 @@ def _config(declared: DriverConfig, manifest: Manifest, choices: Choices, *, has
     )
 
 
-def _tables(sinks: Sequence[DeclaredSink], manifest: Manifest, choices: Choices) -> Iterator[DeclaredSink]:
+def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, choices: Choices) -> Iterator[DeclaredSink]:
     """Yield each sink as a table of the file, or as it is declared."""
-    known = primary_keys(sorted(manifest.path.parent.glob("*.cql")))
+    known = _known_keys(pipeline.path.parent)
     path = str(choices.database.absolute())
     for sink in sinks:
         key = choices.keys.get(sink.name)
@@ -122,10 +143,7 @@ def _tables(sinks: Sequence[DeclaredSink], manifest: Manifest, choices: Choices)
                     name=sink.name,
                     path=path,
                     table=sink.table,
-                    key=key
-                    or _declared_key(sink)
-                    or known.get(f"{sink.keyspace}.{sink.table}")
-                    or known.get(sink.table),
+                    key=key or _declared_key(sink) or known.get(f"{sink.keyspace}.{sink.table}"),
                     delete_where=sink.delete_where,
                     ttl_column=sink.ttl_column,
                 )
@@ -135,19 +153,29 @@ def _tables(sinks: Sequence[DeclaredSink], manifest: Manifest, choices: Choices)
                 yield SqliteSink(name=sink.name, path=path, table=sink.name, key=key)
 
 
+def _known_keys(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Return the primary keys of the tables that the CQL files of a folder create, by 'keyspace.table'."""
+    created = [tables(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cql"))]
+    return {
+        name: (*table.partition_key, *(each.column for each in table.clustering_key))
+        for found in created
+        for name, table in found.items()
+    }
+
+
 def _declared_key(sink: CassandraSink) -> tuple[str, ...] | None:
     table = sink.create_table
     return None if table is None else (*table.partition_key, *(each.column for each in table.clustering_key))
 
 
-def _files(manifest: Manifest, choices: Choices) -> Iterator[RecordFile]:
-    """Yield the files of records: those that are named, or those beside the manifest. Raises CliError."""
-    topics = manifest.spec.source.kafka.topics
-    beside = [manifest.path.parent / f"{topic}{suffix}" for topic in topics for suffix in SUFFIXES]
+def _files(pipeline: Pipeline, choices: Choices) -> Iterator[RecordFile]:
+    """Yield the files of records: those that are named, or those beside the pipeline. Raises CliError."""
+    topics = pipeline.spec.source.kafka.topics
+    beside = [pipeline.path.parent / f"{topic}{suffix}" for topic in topics for suffix in SUFFIXES]
     paths = choices.records or [path for path in beside if path.is_file()]
     if not paths:
         raise CliError(
-            f"no records: {' or '.join(path.name for path in beside)} is not beside {manifest.path}",
+            f"no records: {' or '.join(path.name for path in beside)} is not beside {pipeline.path}",
             remedy="name files with --records, or a Kafka with --kafka HOST:PORT",
         )
     for path in paths:

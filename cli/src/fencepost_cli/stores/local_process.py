@@ -1,4 +1,4 @@
-"""The process that runs a pipeline on this machine."""
+"""The process of a local run."""
 
 from __future__ import annotations
 

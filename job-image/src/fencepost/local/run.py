@@ -103,10 +103,10 @@ class LocalRun:
     def _leave(self, last: Verdict) -> NoReturn:
         self._ending.acquire()  # a second thread waits here for the end
         with suppress(OSError):
-            self._tell(Event(ended=last))
+            self._emit(Event(ended=last))
         os._exit(last.exit_code)
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._events.write(f"{event.to_json()}\n")
         self._events.flush()
 
@@ -139,9 +139,9 @@ class LocalRun:
         try:
             loaded = sum(records.load(Path(each.path), each.topic) for each in files)
         except (RecordsInvalid, OSError) as error:
-            raise BadSpec(str(error), remedy="Correct --records, or begin anew with --fresh.") from error
+            raise BadSpec(str(error), remedy="Correct --records, or start over with --fresh.") from error
         if files:
-            self._tell(Event(loaded=loaded))
+            self._emit(Event(loaded=loaded))
 
     def _session(self, config: DriverConfig) -> SparkSession:
         checkpoint: Mapping[str, str] = {}
@@ -212,7 +212,7 @@ class LocalRun:
     def _committed(self, report: Report) -> None:
         self._until_read.committed()
         rows = {sink: work.rows for sink, work in report.work.items()}
-        self._tell(
+        self._emit(
             Event(committed=Committed(records=report.records, rows=rows, milliseconds=report.phases.get("total", 0)))
         )
 

@@ -66,7 +66,7 @@ class TableSink(Sink):
             raise BadSpec(
                 f"sink {sink.name!r} (table {sink.table} of {sink.path}): {'; '.join(problems)}",
                 reason=Reason.SINK_MISMATCH,
-                remedy="Correct the transform's columns or --key, or begin anew with --fresh.",
+                remedy="Correct the transform's columns or --key, or start over with --fresh.",
             )
 
     def task(self) -> TableTask:
