@@ -1,0 +1,138 @@
+"""New code on the state of other code, on real Spark: what fits resumes, what does not ends with nothing planned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.context import StreamContext
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec
+from unit.spark.test_stateful_run import STATE, Pipeline, as_they_are, made  # noqa: F401 - a fixture
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ENDS: Mapping[str, int] = {"t/0": 8, "t/1": 4}
+Function = Callable[["DataFrame", StreamContext], "DataFrame"]
+
+
+def counted(
+    count: str, events: DataFrame, _: StreamContext, *, name: str = "count", delay: str = "2 minutes"
+) -> DataFrame:
+    """Aggregate by minute and value."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
+
+    groups = events.withWatermark("timestamp", delay).groupBy(F.window("timestamp", "1 minute"), "value")
+    found = groups.agg(F.expr(count).alias(name))
+    return found.selectExpr(
+        "cast(window.start as long) minute", "cast(value as string) key", f"cast({name} as long) count"
+    )
+
+
+def processed(
+    schema: str, events: DataFrame, _: StreamContext, *, mode: str = "None", ttl: int | None = None, lists: bool = False
+) -> DataFrame:
+    """Keep the last value of a key, or a list of them."""
+    from pyspark.sql import Row  # noqa: PLC0415 - slow to import
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor  # noqa: PLC0415 - slow to import
+
+    class Last(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._last = (handle.getListState if lists else handle.getValueState)("last", schema, ttl)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - PySpark's names
+            values = tuple(kind("1") for kind in ([str] if "string" in schema else [int] * schema.count("long")))
+            self._last.appendValue(values) if lists else self._last.update(values)
+            yield Row(minute=0, key=key[0], count=sum(1 for _ in rows))
+
+        def close(self) -> None:
+            pass
+
+    keyed = events.selectExpr("cast(value as string) key").groupBy("key")
+    return keyed.transformWithState(Last(), "minute long, key string, count long", outputMode="Update", timeMode=mode)
+
+
+COUNT = partial(counted, "count(1)")
+LAST = partial(processed, "n long")
+TIMED = partial(processed, "n long", mode="ProcessingTime")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        (COUNT, partial(counted, "count(1) + max(offset)"), "operator StateStoreSave.*value_schema"),
+        (COUNT, as_they_are, "stateStoreSave.*current batch: \\[\\]"),
+        (as_they_are, COUNT, "state directory is empty"),
+        (LAST, partial(processed, "n string"), "operator TransformWithState.*value_schema"),
+        (LAST, partial(processed, "n long, m long"), "operator TransformWithState.*value_schema"),
+        (LAST, partial(processed, "n long", lists=True), "last to ListState"),
+        (LAST, TIMED, "timeMode from NoTime to ProcessingTime"),
+        (TIMED, partial(processed, "n long", mode="ProcessingTime", ttl=60_000), "value_schema"),
+    ],
+)
+def test_code_that_does_not_fit_its_state_plans_nothing(
+    made: Callable[[], Pipeline],  # noqa: F811 - the fixture
+    before: Function,
+    after: Function,
+    named: str,
+) -> None:
+    pipeline = ran(made(), before)
+    row = pipeline.world.row()
+    with pytest.raises(BadSpec, match=f"(?s){named}") as refused:
+        go_on(pipeline, after)
+    assert refused.value.reason is Reason.STATE_INCOMPATIBLE
+    left = pipeline.world.row()
+    assert (left.offsets, left.planned, left.planned_log, left.checkpoint) == (
+        row.offsets,
+        row.offsets,
+        None,
+        row.checkpoint,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mode"),
+    [
+        (COUNT, partial(counted, "count(1)", name="number", delay="10 minutes"), "update"),
+        (COUNT, COUNT, "append"),
+        (
+            partial(processed, "n long", mode="ProcessingTime", ttl=60_000),
+            partial(processed, "n long", mode="ProcessingTime", ttl=120_000),
+            "update",
+        ),
+    ],
+)
+def test_code_that_fits_its_state_resumes(
+    made: Callable[[], Pipeline],  # noqa: F811 - the fixture
+    before: Function,
+    after: Function,
+    mode: str,
+) -> None:
+    """Other names, delays, ages and output modes of an aggregation."""
+    pipeline = ran(made(), before)
+    pipeline.state = replace(STATE, output_mode=mode)
+    go_on(pipeline, after)
+    assert pipeline.world.row().offsets == pipeline.world.log.ends
+
+
+def ran(pipeline: Pipeline, function: Function) -> Pipeline:
+    """Run the first code on a few records."""
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    pipeline.looks, pipeline.function = 1, function
+    pipeline.world.log.ends = dict(ENDS)
+    pipeline.run()
+    return pipeline
+
+
+def go_on(pipeline: Pipeline, function: Function) -> None:
+    pipeline.function = function
+    pipeline.world.log.ends = {key: end + 10 for key, end in ENDS.items()}
+    pipeline.run()
