@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from fakes.clock import Clock
-from fencepost.batch import Batch, Written
+from fencepost.batch import Batch, Range, Written
 from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful import run
@@ -86,6 +86,9 @@ class Pipeline:
     def write(self, _rows: object, batch: Batch, _row: FenceRow, *, is_repeated: bool) -> Written:
         assert not is_repeated
         return Written({}, records=batch.records)
+
+    def rehearse(self, parts: Sequence[Range]) -> int:
+        return sum(part.records for part in parts)
 
     def event_time(self, _: int) -> None:
         return None

@@ -26,7 +26,7 @@ from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.driver.stateful.run import StatefulRun
-from fencepost.errors import BadSpec, DriverError, RecordFailed
+from fencepost.errors import BadSpec, DriverError, PoisonRecord, RecordFailed
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
@@ -135,6 +135,7 @@ class Pipeline:
     function: Callable[[DataFrame, StreamContext], DataFrame] = stream
     state: StateConfig = STATE
     left_out: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    isolate: bool = False
     looks: int = 40
     """How often a run looks at a log without new records before it stops."""
     looked: Callable[[int], None] = lambda _: None
@@ -145,7 +146,7 @@ class Pipeline:
 
     def run(self, *, fault: Callable[[int], None] = lambda _: None) -> None:
         """Take over, and run until everything is read. `fault` sees how many changes a run has begun and made."""
-        made = config(self.world.take_over(), state=self.state, limit=20, batch_interval=0.01)
+        made = config(self.world.take_over(), state=self.state, limit=20, batch_interval=0.01, isolate=self.isolate)
         self.calls.clear()
 
         def change(call: str) -> None:
@@ -384,7 +385,7 @@ def failing_at_seven(events: DataFrame, context: StreamContext) -> DataFrame:
     return stream(events.withColumn("value", F.when(F.expr(is_bad), bad).otherwise(F.col("value"))), context)
 
 
-def test_a_record_that_is_left_out_is_missing_from_the_batch_that_failed_and_from_its_state(
+def test_a_record_that_fails_is_named_and_then_left_out_of_the_batch_that_failed_and_of_its_state(
     made: Callable[[], Pipeline],
 ) -> None:
     """The batch is planned by then. Its later records are there, and the offsets reach its end."""
@@ -396,6 +397,11 @@ def test_a_record_that_is_left_out_is_missing_from_the_batch_that_failed_and_fro
     with pytest.raises(RecordFailed, match="offset 7"):
         pipeline.run()
     planned = pipeline.world.row().planned
+    pipeline.isolate = True
+    with pytest.raises(PoisonRecord) as named:
+        pipeline.run()
+    assert named.value.record == ("t/0", 7)
+    assert pipeline.sink.table() == {}
     pipeline.left_out = {"t/0": frozenset({7})}
     pipeline.run()
     assert pipeline.world.row().offsets == planned == undisturbed.world.log.ends

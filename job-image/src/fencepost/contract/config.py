@@ -133,7 +133,8 @@ class DriverConfig:
     """Seconds for which the first tasks of an executor count as progress, because it imports the author's code: as long
     as a run may take to its claim (spec.restart.startTimeout)."""
     isolate: bool = False
-    """Whether a batch that fails for what may be a record is cut down to that record."""
+    """Whether a batch that fails for what may be a record is cut down to that record; of a stateful run, whether that
+    record is looked for."""
     dead_letter_retention: float | None = None
     """Seconds for which the dead letter of a record that fails alone is kept; None ends the run there."""
     finish_until: Mapping[str, int] = field(default_factory=dict)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.batch import Batch, EventTime, Written
+from fencepost.batch import Batch, EventTime, Range, Written
 from fencepost.context import BatchContext, StreamContext
 from fencepost.contract import DriverConfig, Reason, StateConfig
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
@@ -73,7 +73,8 @@ class StatefulQuery:
         self._source = StreamSource(spark, self._plans, read=reading, split=config.source.split_partitions)
         self._reports: QueryProgress | None = None
         self._failure: BaseException | None = None
-        self._frame = self._built(stream)
+        self._stream = stream
+        self._frame = self._built()
 
     def check(self) -> None:
         """Compare the columns with the sinks, for code that has passed `warm` before. Raises BadSpec."""
@@ -157,6 +158,21 @@ class StatefulQuery:
             record_times=counts.times(),
         )
 
+    def rehearse(self, parts: Sequence[Range]) -> int:
+        """Do to these records what the query does, with empty state, and write nothing; return how many there are.
+
+        Raises DriverError, also for operators that Spark has for streams alone.
+        """
+        batch = Batch(ranges=tuple(parts), until={part.key: part.until for part in parts})
+        context = batch_context.of_warm_up(self._config, self._spark, batch)
+        self._spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
+        with sink_job.translated(context, is_warm_up=False):
+            rows = self._stream(self._source.batch(batch), self._context())
+            with self._once(rows) as shared:
+                outputs = self._outputs(shared, context, is_warm_up=False)
+                self._sinks.run(self._sinks.reports(outputs, record_batches.token_of(context)))
+        return self._source.counts.total()[0]
+
     def event_time(self, batch: int) -> EventTime | None:
         """Return what the batches of this run before that one add, each once; None without such a batch."""
         return None if self._reports is None else self._reports.before(batch)
@@ -165,15 +181,17 @@ class StatefulQuery:
         """Return a number that grows while the current batch makes progress; see `SparkEngine.progress`."""
         return self._progress.poll()
 
-    def _built(self, stream: Stream) -> DataFrame:
+    def _context(self) -> StreamContext:
+        return StreamContext(
+            pipeline=self._config.pipeline, epoch=self._config.epoch, args=self._config.args, spark=self._spark
+        )
+
+    def _built(self) -> DataFrame:
         """Return the author's frame. Raises BadSpec unless it is a stream that Spark can run."""
         from pyspark.sql import DataFrame  # noqa: PLC0415
 
-        context = StreamContext(
-            pipeline=self._config.pipeline, epoch=self._config.epoch, args=self._config.args, spark=self._spark
-        )
         try:
-            found: object = stream(self._source.frame(), context)
+            found: object = self._stream(self._source.frame(), self._context())
         except Exception as error:
             raise _of_stream(error) from error
         # In this order: a query that reads the events has failed, or is active and about to fail.

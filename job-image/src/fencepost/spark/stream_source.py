@@ -120,6 +120,11 @@ class StreamSource:
         """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.SCHEMA`."""
         return self._table.frame().mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
 
+    def batch(self, batch: Batch) -> DataFrame:
+        """Return the records of a batch as a DataFrame that is not streaming; `counts` is of them then."""
+        rows = self._spark.createDataFrame([(text,) for text in self._sliced(batch)], "value string")
+        return rows.mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
+
     def ran(self) -> None:
         """Learn that Spark has run a batch: from here on it plans those without records where they are due."""
         self._resumes = False

@@ -255,7 +255,8 @@ def _stored(written: Written) -> bool:
 
 
 STOP_REMEDY: Final = (
-    "Make the transform drop or fix such a record, or set spec.onPoison.action to deadLetter, which sets it aside."
+    "Make the transform drop or fix such a record, or set spec.onPoison.action to deadLetter, which sets it aside, or"
+    " leave it out with `fencepost dead-letters skip`."
 )
 MANY_REMEDY: Final = (
     "Correct the transform, the table, or what produces these records; each retry sets as many aside again."

@@ -15,21 +15,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from fencepost.batch import EMPTY, Batch, EventTime, Written
+from fencepost.batch import EMPTY, Batch, EventTime, Range, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver.loop import InProgress, ignore, nothing_left
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
 from fencepost.driver.ports import Log, Records
+from fencepost.driver.recovery.failing_record import failing_record
 from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful.plan import StreamPlan, starting
-from fencepost.errors import BadSpec, BatchFailed, DataLoss, replaced
+from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
 from fencepost.spark.stream_source import Plans, end_of, with_end
@@ -56,6 +57,10 @@ class Query(Protocol):
 
     def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
         """Write the rows of a batch."""
+        ...
+
+    def rehearse(self, parts: Sequence[Range]) -> int:
+        """Do to these records what the query does, with empty state, and write nothing; return how many there are."""
         ...
 
     def event_time(self, batch: int) -> EventTime | None:
@@ -354,7 +359,18 @@ class StatefulRun:
                 reason=error.reason,
                 remedy="Nothing to do: the next run continues after the deleted records.",
             )
+        if self._config.isolate and suspects_record(error):
+            return self._named(error)
         return error
+
+    def _named(self, error: Exception) -> Exception:
+        """Return which record of the batch at hand fails alone; the error itself where none does."""
+        log.warning("the batch failed: looking for the record", extra={"fields": {"error": str(error)}})
+        try:
+            return failing_record(self.hand.ranges, self._query.rehearse) or error
+        except DriverError as other:
+            log.warning("no record is found: %s", other.message)
+            return error
 
     def _is_accepted(self) -> bool:
         return self._claiming.without_expired(self.row, self._polling.insist()) is not None

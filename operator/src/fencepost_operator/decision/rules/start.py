@@ -211,13 +211,13 @@ def first_batch_limit(context: RunContext) -> int | None:
 
 
 def isolates(context: RunContext) -> bool:
-    """Return whether the next run cuts a failing batch down to the record that fails.
+    """Return whether the next run cuts a failing batch down to the record that fails, or names that of a stateful one.
 
     After some failures in a row of the same batch for which one of its records may be the cause; and where a record was
     found, whatever has changed since: the batch is tried whole first.
     """
     failure = context.status.failure
-    if failure is None or not failure.count or context.spec.stateful:
+    if failure is None or not failure.count:
         return False
     if failure.reason == Reason.POISON_RECORD:
         return True
