@@ -90,12 +90,13 @@ class DropSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A user goes back to a snapshot, or with `same` to the offsets that are committed."""
+    """A user goes back to a snapshot, or with `same` to the offsets that are committed; with `empty` to empty state."""
 
     at: int
     number: int = 0
     same: bool = False
     delete_output: bool = False
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from simulation.history import printed
@@ -39,6 +39,9 @@ class Setup:
     driver_skew: float = 0.0
     operator_skew: float = 0.0
 
+
+EMPTIES: Final = 0.3
+"""How often a rewind empties the state."""
 
 Maker: TypeAlias = Callable[[random.Random, int], e.Event]
 
@@ -98,7 +101,8 @@ def _interrupt(chance: random.Random, at: int) -> e.Event:
 
 
 def _rewind(chance: random.Random, at: int) -> e.Event:
-    return e.Rewind(at, number=chance.randrange(3), same=chance.random() < 0.2, delete_output=chance.random() < 0.5)
+    made = e.Rewind(at, number=chance.randrange(3), same=chance.random() < 0.2, delete_output=chance.random() < 0.5)
+    return replace(made, empty=random.Random(f"empty state of {made}").random() < EMPTIES)
 
 
 def _long_stop(chance: random.Random) -> list[e.Event]:

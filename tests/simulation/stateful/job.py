@@ -68,10 +68,13 @@ def updated(state: Mapping[str, int], store: int, start: Ends, end: Ends, waterm
 
 
 @cache
-def expected_state(store: int, end: Ends, watermark: int) -> Mapping[str, int]:
-    """Return what an undisturbed run has in a store at these offsets, after a commit at this watermark."""
+def expected_state(store: int, origin: Ends, end: Ends, watermark: int) -> Mapping[str, int]:
+    """Return what an undisturbed run has in a store at these offsets, after a commit at this watermark.
+
+    `origin` is where it began with empty state.
+    """
     found: State = {}
-    for partition, offset in _records((0, 0), end):
+    for partition, offset in _records(origin, end):
         if (partition + offset % PER_PARTITION) % STORES == store:
             key = f"total/{partition}/{offset % PER_PARTITION}"
             found[key] = found.get(key, 0) + _value(partition, offset)
@@ -82,11 +85,11 @@ def expected_state(store: int, end: Ends, watermark: int) -> Mapping[str, int]:
 
 
 @cache
-def expected_rows(end: Ends, watermark: int) -> Mapping[Row, int]:
-    """Return the output of an undisturbed run at these offsets."""
+def expected_rows(origin: Ends, end: Ends, watermark: int) -> Mapping[Row, int]:
+    """Return the output of an undisturbed run that begins at `origin` with empty state, at these offsets."""
     totals: dict[tuple[int, int], int] = {}
     rows: dict[Row, int] = {}
-    for partition, offset in _records((0, 0), end):
+    for partition, offset in _records(origin, end):
         key = partition, offset % PER_PARTITION
         rows["total", partition, offset] = totals[key] = totals.get(key, 0) + _value(partition, offset)
         if _is_closed(offset // WINDOW, watermark):

@@ -22,7 +22,7 @@ from fencepost_operator.errors import Conflict, FencepostError
 from fencepost_operator.observation import Known, RewindFacts, Watermarks
 from present import present
 from simulation.stateful.drivers import OWNER, PIPELINE
-from simulation.stateful.job import KEYS, TOPIC
+from simulation.stateful.job import KEYS, TOPIC, ends_of
 from simulation.stateful.stage import Process, Steps
 
 if TYPE_CHECKING:
@@ -202,7 +202,10 @@ class Operator:
         log = Watermarks(
             ends=dict.fromkeys(KEYS, self.world.log_end), starts=dict.fromkeys(KEYS, 0), topic_ids={TOPIC: "id"}
         )
-        spec = RewindSpec(pipeline="orders", to=RewindTarget(snapshot=wanted))
+        # With nothing left to read there would be no state to compare.
+        is_open = snapshot is not None and min(ends_of(snapshot.offsets)) < self.world.setup.records
+        is_emptied = back.asked.empty and is_open and row.checkpoint is not None
+        spec = RewindSpec(pipeline="orders", to=RewindTarget(snapshot=wanted), empty_state=is_emptied)
         target = resolve(spec, row, Known(log), RewindFacts(snapshot=Known(snapshot)))
         if not isinstance(target, ResolvedTarget):
             self.world.note(f"rewind refused: {target}")
@@ -229,6 +232,7 @@ class Operator:
                 )
             )
             self.world.met[_kind(row, target)] += 1
+            self.world.met["rewind with empty state"] += target.snapshot is None and any(target.offsets.values())
         except Conflict:
             raise
         except FencepostError as error:  # the snapshot is deleted

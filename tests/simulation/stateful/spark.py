@@ -43,6 +43,7 @@ class Task:
     closed: int
     """The watermark of the batch before."""
     before: Mapping[int, str]
+    origin: Ends
     token: int
     winners: dict[int, str] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
@@ -123,6 +124,8 @@ class Query:
     watermark: int = 0
     """Of the batch that is planned next."""
     winners: Mapping[int, str] = field(default_factory=dict)
+    origin: Ends = (0, 0)
+    """Where the state began empty."""
 
     def run(self) -> Asking[None]:
         """Run until something fails. Raises RequestFailed, QueryEnded."""
@@ -147,10 +150,12 @@ class Query:
             log = yield from self._read(f"offsets/{batch}")
             self.ends[batch] = self.app.end_of(log)
             self.watermarks[batch] = json.loads(log.splitlines()[1])["batchWatermarkMs"]
+        self.origin = self.app.start_of()
         if committed >= 0:
             found = json.loads((yield from self._read(f"commits/{committed}")).partition("\n")[2])
             self.watermark = found["nextBatchWatermarkMs"]
             self.winners = {int(store): unique for store, unique in found["stateUniqueIds"].items()}
+            self.origin = found["origin"][0], found["origin"][1]
         return planned if committed < planned else planned + 1
 
     def _construct(self, batch: int) -> Asking[None]:
@@ -176,12 +181,13 @@ class Query:
             watermark=self.watermarks[batch],
             closed=self.watermarks.get(batch - 1, 0),
             before=self.winners,
+            origin=self.origin,
             token=self.app.token(),
         )
         yield from self._run_tasks(task)
         self.app.written_task(task)
         after = watermark_after(self.watermark, task.end)
-        log = json.dumps({"nextBatchWatermarkMs": after, "stateUniqueIds": task.winners})
+        log = json.dumps({"nextBatchWatermarkMs": after, "stateUniqueIds": task.winners, "origin": self.origin})
         yield from self._log(f"commits/{batch}", f"v2\n{log}")
         self.watermark, self.winners = after, task.winners
         for name in ("offsets", "commits") if self.app.dice.random() < PURGES else ():
@@ -250,7 +256,7 @@ class Executor:
         unique = f"{self.app.dice.getrandbits(64):016x}"
         try:
             state = yield from self._load(store, task.batch, task.before.get(store))
-            expected = expected_state(store, task.start, task.closed)
+            expected = expected_state(store, task.origin, task.start, task.closed)
             require(state == expected, f"the state is not that of the records before: batch {task.batch}, {state}")
             update = updated(state, store, task.start, task.end, task.watermark)
             writes_first = self.app.dice.random() < 0.5

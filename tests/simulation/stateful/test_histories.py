@@ -41,6 +41,7 @@ def test_the_histories_reach_what_the_promises_are_about() -> None:
         "rewind to the committed offsets",
         "rewind to an older snapshot",
         "rewind to before the first commit",
+        "rewind with empty state",
         "snapshot inserted too late",
         "snapshot taken",
         "state read from a snapshot of a store",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -26,7 +27,7 @@ from simulation.stateful.drivers import OWNER, PATIENCE, PIPELINE, Driver
 from simulation.stateful.events import Kind
 from simulation.stateful.hadoop import Server, SimulatedDataService, Wires
 from simulation.stateful.history import Setup
-from simulation.stateful.job import Row, ends_of
+from simulation.stateful.job import Ends, Row, ends_of
 from simulation.stateful.operators import Operator, Status
 from simulation.stateful.stage import Process, Stage
 from simulation.stateful.stores import Chunks, Index, Network, Output, Snapshots, Table
@@ -65,6 +66,8 @@ class World:
         self._numbers = count(1)
         self._reached: dict[bytes, frozenset[UUID]] = {EMPTY: frozenset()}
         self._watermarks: dict[bytes, int] = {EMPTY: 0}
+        self.stretches: list[list[tuple[int, Ends]]] = [[(0, (0, 0))] for _ in job.KEYS]
+        """Of each partition, from which offset on records were last read on a state that began empty at some ends."""
         self._since: dict[int, float] = {}
         """When the row left each version, in seconds."""
         self.fence().create(OWNER)
@@ -193,6 +196,29 @@ class World:
         done = unpack_committed(checkpoint)
         return 0 if done is None else int(done.offset_logs[done.batch].splitlines()[1].partition(":")[2].rstrip("}"))
 
+    def origin_of(self, row: FenceRow) -> Ends:
+        """Return where the state of a row began empty."""
+        done = unpack_committed(row.checkpoint)
+        if done is None:
+            return ends_of(row.offsets)
+        found = json.loads(done.commit_log.partition("\n")[2])["origin"]
+        return found[0], found[1]
+
+    def expected_rows(self, end: Ends, watermark: int) -> Mapping[Row, int]:
+        """Return the output of an undisturbed run, each record by the state that it was last read on.
+
+        Of windows that began before the newest state did, nothing: earlier states may have closed them.
+        """
+        origin = self.origin_of(self.row)
+        rows = dict(job.expected_rows(origin, end, watermark))
+        for partition, stretches in enumerate(self.stretches):
+            for start, began in stretches:
+                earlier = job.expected_rows(began, end, watermark)
+                rows |= {
+                    key: value for key, value in earlier.items() if key[:2] == ("total", partition) and key[2] >= start
+                }
+        return {key: value for key, value in rows.items() if key[0] == "total" or is_later(key[2], origin)}
+
     def age(self, version: int) -> float:
         """Return the seconds since the row left a version."""
         return self.clock.seconds - self._since.get(version, self.clock.seconds)
@@ -213,7 +239,14 @@ class World:
         said = [last if planned is None else planned.batch, last]
         require(shown == said, f"the directory shows another version than the row says: {shown}, {said}")
 
+    def _rewound(self, after: FenceRow) -> None:
+        origin, ends = self.origin_of(after), ends_of(after.offsets)
+        for end, stretches in zip(ends, self.stretches, strict=True):
+            stretches[:] = [*(each for each in stretches if each[0] < end), (end, origin)]
+
     def _changing(self, before: FenceRow, after: FenceRow) -> None:
+        if before.driver is UNCLAIMED is after.driver and before.epoch == after.epoch:
+            self._rewound(after)
         self._since[before.version] = self.clock.seconds
         require(after.epoch >= before.epoch, "the epoch runs backwards")
         require(after.version > before.version and after.clock >= before.clock, "version or clock runs backwards")
@@ -236,6 +269,11 @@ class World:
         gone = self.reached() & set(files)
         require(not gone, f"files are deleted that are reached: {len(gone)}")
         self.met["file collected"] += len(files)
+
+
+def is_later(window: int, origin: Ends) -> bool:
+    """Return whether a window has no record before these ends."""
+    return window * job.WINDOW >= max(origin)
 
 
 class SoundSnapshots(Snapshots):
