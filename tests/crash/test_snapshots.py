@@ -11,7 +11,7 @@ import pytest
 from fakes.manifests import KEY
 from fakes.stage import Died, Stage
 from fencepost.fence.snapshots import Snapshot, Trigger
-from fencepost_operator.api import SNAPSHOT_ANNOTATION
+from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey
 from fencepost_operator.errors import Denied
 from present import present
 
@@ -161,6 +161,23 @@ async def test_retention_goes_by_count_and_age_and_keeps_the_newest() -> None:
     await stage.run(60 * 8)
     (newest,) = stage.world.snapshots.values()
     assert stage.world.now - newest.at > timedelta(minutes=5)
+
+
+async def test_a_pinned_snapshot_stays_until_no_pipeline_pins_it() -> None:
+    stage = await running(snapshots={"every": "1m", "keep": {"count": 2, "age": "5m"}})
+    await stage.until(lambda: bool(stage.world.snapshots))
+    (_, first) = next(iter(stage.world.snapshots))
+    pins = [{"name": "state", "pipeline": KEY.name, "snapshot": first}]
+    another = ObjectKey(KEY.namespace, "another")
+    stage.world.objects[another] = {"spec": {"source": {"pinnedStates": pins}}}
+    await stage.run(60 * 8)
+    assert [one for _, one in stage.world.snapshots].count(first) == 1
+    assert len(stage.world.snapshots) == 3
+    assert present(stage.pipeline.status.snapshots).pinned == 1
+    del stage.world.objects[another]
+    await stage.run(60 * 2)
+    assert len(stage.world.snapshots) == 2
+    assert not present(stage.pipeline.status.snapshots).pinned
 
 
 async def test_nothing_is_copied_while_nothing_is_committed() -> None:

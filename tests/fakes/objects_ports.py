@@ -23,6 +23,7 @@ from fencepost_operator.api import (
     write_rewind_status,
     write_status,
 )
+from fencepost_operator.api.parsing import pinned_snapshots
 from fencepost_operator.errors import Conflict, Rejected
 from fencepost_operator.observation import References
 
@@ -41,6 +42,12 @@ class FakePipelines:
 
     async def namespace_ends(self, key: ObjectKey) -> bool:
         return await self.gate.read("namespace", lambda: key.namespace in self.world.ending_namespaces)
+
+    async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
+        bodies = [body for found, body in self.world.objects.items() if found.namespace == key.namespace]
+        return await self.gate.read(
+            "pins", lambda: frozenset(one for body in bodies for one in pinned_snapshots(body, key.name))
+        )
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         written: list[Pipeline] = []

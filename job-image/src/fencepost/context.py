@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from fencepost.contract import Reason
+from fencepost.errors import BadSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +51,14 @@ class RecordContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContext(RecordContext):
-    """One batch, as an author's function of DataFrames sees it: the same, and Spark's session."""
+    """One batch, as an author's function of DataFrames sees it: the same, Spark's session, and the pinned states."""
 
     spark: SparkSession
+    states: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+
+    def state(self, name: str) -> DataFrame:
+        """Return the rows of an entry of `spec.source.pinnedStates`, the same ones in each run. Raises BadSpec."""
+        return _state(self.states, name)
 
     def without_spark(self) -> RecordContext:
         """Return what a Python worker may know."""
@@ -73,6 +81,21 @@ class StreamContext:
     epoch: int
     args: tuple[str, ...]
     spark: SparkSession
+    states: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+
+    def state(self, name: str) -> DataFrame:
+        """Return the rows of an entry of `spec.source.pinnedStates`, the same ones in each run. Raises BadSpec."""
+        return _state(self.states, name)
+
+
+def _state(states: Mapping[str, DataFrame], name: str) -> DataFrame:
+    if name not in states:
+        raise BadSpec(
+            f"spec.source.pinnedStates has no {name!r}; it has: {', '.join(states) or 'none'}",
+            reason=Reason.TRANSFORM_INVALID,
+            remedy="Add an entry with this name, or correct the name in the code.",
+        )
+    return states[name]
 
 
 _Function = TypeVar("_Function", bound=Callable[..., object])

@@ -444,6 +444,8 @@ class Observation:
     """None when no check was due."""
     snapshots: Fact[tuple[Snapshot, ...]] | NotAsked = NotAsked()
     """The facts of the pipeline's snapshots, the newest first."""
+    pinned: Fact[frozenset[str]] | NotAsked = NotAsked()
+    """The ids of those that retention does not keep, and pipelines of the namespace pin."""
     is_first: bool = False
     """Whether this process has recorded no pass over the pipeline yet: what the status says is by another clock."""
     measured_since: datetime | None = None

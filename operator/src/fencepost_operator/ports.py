@@ -104,6 +104,10 @@ class Pipelines(Protocol):
         """Return whether the pipeline's namespace is being deleted, with all that is in it."""
         ...
 
+    async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
+        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin."""
+        ...
+
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         """Replace the status, on condition of the resourceVersion of `pipeline`; return it as written.
 

@@ -43,7 +43,10 @@ FULL = body(
         {"name": "function", "function": {"entrypoint": "a:b", "optionsFrom": {"secretName": "s"}}},
         {"name": "plugin", "plugin": {"kind": "p", "optionsFrom": {"secretName": "s"}}},
     ],
-    source={"kafka": {"bootstrapServers": "b:9092", "topics": ["t"], "propertiesFrom": {"secretName": "s"}}},
+    source={
+        "kafka": {"bootstrapServers": "b:9092", "topics": ["t"], "propertiesFrom": {"secretName": "s"}},
+        "pinnedStates": [{"name": "n", "pipeline": "p", "snapshot": "6b1cf520-cb3f-11f0-8000-0123456789ab"}],
+    },
     checkpoint={
         "cassandra": {
             "contactPoints": ["c"],

@@ -17,6 +17,7 @@ from fencepost.contract import (
     NAME_SERVICE_PORT,
     DataServiceConfig,
     DriverConfig,
+    PinnedState,
     StateConfig,
     Variable,
 )
@@ -38,11 +39,13 @@ from fencepost_operator.api import (
     parse,
     read_pipeline,
 )
+from fencepost_operator.api.parsing import pinned_snapshots
+from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
 from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_job import run_job
-from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, Unknown, reports_matter
+from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, Unknown, UnknownReason, reports_matter
 from present import present
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
 from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, running, seen
@@ -459,6 +462,64 @@ def test_no_snapshot_goes_while_a_rewind_may_need_it() -> None:
     ages = (timedelta(days=400 + number) for number in range(3))
     old = tuple(replace(KEPT, id=snapshot_id(LONG_AGO - age, "s"), version=ROW.version) for age in ages)
     known = {"snapshots": SnapshotsStatus(count=3)}
-    assert isinstance(WELL.said(**known).seen(snapshots=old).decide().action, DropSnapshots)
-    deleting = seen(TAKEN_OVER.said(**known).seen(snapshots=old), (DELETES,), job(PurgeJob(name="purge")))
+    assert isinstance(WELL.said(**known).seen(snapshots=old, pinned=frozenset()).decide().action, DropSnapshots)
+    deleting = seen(
+        TAKEN_OVER.said(**known).seen(snapshots=old, pinned=frozenset()), (DELETES,), job(PurgeJob(name="purge"))
+    )
     assert deleting.decide().action is None
+
+
+def test_a_pinned_snapshot_outlives_retention_and_an_unknown_pin_deletes_nothing() -> None:
+    """Each is too old; the newest stays in any case."""
+    ages = (timedelta(days=400 + number) for number in range(3))
+    old = tuple(replace(KEPT, id=snapshot_id(LONG_AGO - age, "s"), version=ROW.version) for age in ages)
+    scene = WELL.said(snapshots=SnapshotsStatus(count=3, oldest_at=old[2].at)).seen(snapshots=old)
+    pinned = scene.seen(pinned=frozenset({str(old[2].id)})).decide()
+    assert pinned.action == DropSnapshots(ids=(str(old[1].id),))
+    known = present(pinned.status.snapshots)
+    assert (known.count, known.pinned, known.oldest_at) == (3, 1, whole_milliseconds(old[1].at))
+    unknown = Unknown(reason=UnknownReason.UNREACHABLE, message="no answer")
+    assert scene.seen(pinned=unknown).decide().action is None
+    assert scene.decide().action is None
+
+    both = scene.seen(pinned=frozenset({str(one.id) for one in old[1:]})).decide()
+    status = replace(pipeline_of(stateful()).status, snapshots=both.status.snapshots)
+    assert both.action is None
+    assert not needs_list(replace(pipeline_of(stateful()), status=status), NOW)
+
+
+PIN: Final = {"name": "orders", "pipeline": "newest", "snapshot": "6b1cf520-cb3f-11f0-8000-0123456789ab"}
+
+
+def test_a_pinned_state_is_one_of_the_own_namespace_and_a_change_starts_a_run() -> None:
+    kafka = spec_of().source.kafka
+    source = {"kafka": {"bootstrapServers": kafka.bootstrap_servers, "topics": list(kafka.topics)}}
+
+    def pinning(*pins: dict[str, Any]) -> Any:
+        return parse(body(source={**source, "pinnedStates": list(pins)}))
+
+    spec = pinning(PIN, {**PIN, "name": "left", "operator": 1, "store": "left"})
+    assert config_of(spec).pinned_states == (
+        PinnedState(name="orders", pipeline="default/shop/newest", snapshot=PIN["snapshot"]),
+        PinnedState(name="left", pipeline="default/shop/newest", snapshot=PIN["snapshot"], operator=1, store="left"),
+    )
+    other = pinning({**PIN, "snapshot": PIN["snapshot"].replace("b", "c")})
+    before, after = (fingerprints(one, {}) for one in (pinning(PIN), other))
+    assert (before.run != after.run, before.cluster == after.cluster) == (True, True)
+    for wrong, where in [
+        ({"pipeline": "other/newest"}, "spec.source.pinnedStates[0].pipeline"),
+        ({"snapshot": "before-the-sale"}, "spec.source.pinnedStates[0].snapshot"),
+        ({"name": "../x"}, "spec.source.pinnedStates[0].name"),
+    ]:
+        (violation,) = pinning({**PIN, **wrong})
+        assert violation.field == where
+    (violation,) = pinning(PIN, PIN)
+    assert str(violation) == "spec.source.pinnedStates[1].name: 'orders' is there twice; give each entry its own name"
+
+
+def test_pins_are_found_in_a_spec_that_is_otherwise_wrong() -> None:
+    wrong = {"spec": {"job": 7, "source": {"pinnedStates": [PIN, 7, {**PIN, "pipeline": "another"}]}}}
+    assert list(pinned_snapshots(wrong, "newest")) == [PIN["snapshot"]]
+    empty: list[dict[str, Any]] = [{}, {"spec": []}, {"spec": {"source": {"pinnedStates": "newest"}}}]
+    for nothing in empty:
+        assert list(pinned_snapshots(nothing, "newest")) == []

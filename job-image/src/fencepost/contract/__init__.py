@@ -16,6 +16,7 @@ from fencepost.contract.config import (
     DataServiceConfig,
     DriverConfig,
     KafkaSource,
+    PinnedState,
     StartingOffsets,
     StateConfig,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "KafkaSource",
     "Loss",
     "NotJsonError",
+    "PinnedState",
     "PluginSink",
     "Reason",
     "ReportedLoss",

@@ -74,6 +74,20 @@ class StateConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedState:
+    """Rows of a store of the state that a snapshot has, for the author's function.
+
+    `pipeline` is the key of the snapshot's fence row.  `operator` and `store` may be None where there is only one.
+    """
+
+    name: str
+    pipeline: str
+    snapshot: str
+    operator: int | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataServiceConfig:
     """What the data service beside a worker is given: a file beside Spark's configuration, without any secret."""
 
@@ -142,6 +156,8 @@ class DriverConfig:
     run without an end."""
     state: StateConfig | None = None
     """None for a stateless pipeline."""
+    pinned_states: tuple[PinnedState, ...] = ()
+    """Read once, before the claim."""
     contract_version: str = CONTRACT_VERSION
 
     @property

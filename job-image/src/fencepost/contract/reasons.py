@@ -64,6 +64,7 @@ class Reason(StrEnum):
     ENTRYPOINT_NOT_FOUND = "EntrypointNotFound"
     ENTRYPOINT_FAILED = "EntrypointFailed"
     TRANSFORM_INVALID = "TransformInvalid"
+    PINNED_STATE_UNREADABLE = "PinnedStateUnreadable"
     STATE_INCOMPATIBLE = "StateIncompatible"
     STATE_TOO_LARGE = "StateTooLarge"
     SINK_NOT_FOUND = "SinkNotFound"

@@ -23,12 +23,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+from uuid import UUID
 
 from fencepost.contract import (
     SESSION_LIMIT,
     DriverConfig,
     ExitCode,
     KafkaSink,
+    PinnedState,
     Reason,
     Variable,
     Verdict,
@@ -49,10 +51,11 @@ from fencepost.fence import Fence, Fenced, FenceMissing
 from fencepost.fence.patience import Patience
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
+from fencepost.state.chunks import PatientChunks
 from fencepost.state.webhdfs.authentication import Keys
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence import FenceRow
@@ -203,9 +206,9 @@ class Driver:
         table.finish_history()
 
     def _checkpoint_client(self) -> dict[str, str]:
-        if self._config.state is None:
+        if self._config.state is None and not self._config.pinned_states:
             return {}
-        from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - a stateless run needs none of it
+        from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - most stateless runs need none of it
 
         return checkpoint_service.client(self._config, self._keys)
 
@@ -219,8 +222,8 @@ class Driver:
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
 
         config = self._config
-        engine = self._engine(spark, table, properties)
         self._watch_executors(spark)
+        engine = self._engine(spark, table, properties, self._pinned_states(spark, table))
         self._watch_log(spark)
         self._watch_resources(spark)
         self._prepare(engine)
@@ -262,8 +265,39 @@ class Driver:
         if mirror is not None:
             mirror.end()
 
+    def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
+        config = self._config
+        if not config.pinned_states:
+            return {}
+        from fencepost.driver import pinned_states  # noqa: PLC0415 - few runs need it
+        from fencepost.fence.cassandra.snapshots import SnapshotTable  # noqa: PLC0415
+        from fencepost.state.cassandra import CassandraChunks  # noqa: PLC0415
+
+        patience, snapshots = Patience(config.patience), SnapshotTable(table.session, config.fence_keyspace)
+
+        def checkpoint(pin: PinnedState) -> bytes | None:
+            found = patience.ask(lambda: snapshots.read(pin.pipeline, UUID(pin.snapshot)))
+            return found.checkpoint if found is not None else None
+
+        found = pinned_states.read_all(
+            spark,
+            config,
+            self._keys,
+            host=self._environment.variables.get(Variable.POD_IP),
+            checkpoint=checkpoint,
+            chunks=lambda pin: PatientChunks(
+                CassandraChunks(table.session, config.fence_keyspace, pin.pipeline), patience
+            ),
+        )
+        self._lap("pinned states")
+        return found
+
     def _engine(
-        self, spark: SparkSession, table: CassandraFenceTable, properties: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        table: CassandraFenceTable,
+        properties: Mapping[str, str],
+        states: Mapping[str, DataFrame],
     ) -> SparkEngine | StatefulQuery:
         """Return what runs the author's function: on batch after batch, or once for a query."""
         from fencepost.entrypoint import finish_of, load  # noqa: PLC0415
@@ -282,7 +316,9 @@ class Driver:
             options_dir=self._environment.sink_options,
         )
         if config.state is None:
-            return SparkEngine(spark=spark, config=config, transform=function, sinks=sinks, properties=properties)
+            return SparkEngine(
+                spark=spark, config=config, transform=function, sinks=sinks, properties=properties, states=states
+            )
         from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415 - a stateless run needs none of it
 
         return StatefulQuery(
@@ -293,6 +329,7 @@ class Driver:
             finish=finish_of(config.entrypoint),
             sinks=sinks,
             properties=properties,
+            states=states,
         )
 
     def _stateful(

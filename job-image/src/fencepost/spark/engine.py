@@ -56,10 +56,12 @@ class SparkEngine:
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
         records: Read | None = None,
+        states: Mapping[str, DataFrame] | None = None,
     ) -> None:
         self._spark = spark
         self._config = config
-        self._warm_up = batch_context.of_warm_up(config, spark)
+        self._states = states or {}
+        self._warm_up = batch_context.of_warm_up(config, spark, states=self._states)
         self._transform = transform
         self._sinks = SinkJob(sinks)
         self._read = records or partial(read, properties=dict(properties), patience=config.task_patience)
@@ -111,7 +113,9 @@ class SparkEngine:
         self._let_failed_tasks_end()
         if batch.records > MOST_RECORDS:
             self._compile()
-        context = batch_context.of_batch(self._config, self._spark, batch, row, is_repeated=batch.is_repeated)
+        context = batch_context.of_batch(
+            self._config, self._spark, batch, row, is_repeated=batch.is_repeated, states=self._states
+        )
         token = record_batches.token_of(context)
         self._sinks.begin(token)
         parts = slices(
@@ -132,7 +136,7 @@ class SparkEngine:
     def rehearse(self, batch: Batch) -> None:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
         self._let_failed_tasks_end()
-        context = batch_context.of_warm_up(self._config, self._spark, batch)
+        context = batch_context.of_warm_up(self._config, self._spark, batch, states=self._states)
         self._run(slices(batch.ranges, self._cores(), left_out=self._left_out), context, check=False)
 
     def progress(self) -> int:

@@ -68,11 +68,15 @@ def settings(
 ) -> dict[str, str]:
     """Return Spark's configuration for a run: defaults, over them the author's, over them what safety depends on.
 
-    `checkpoint` are those of the client that reaches a stateful pipeline's checkpoint.
+    `checkpoint` are those of the client that reaches the pipeline's checkpoint, or pinned states.
     Raises BadSpec for settings that a run cannot honour.
     """
     _refuse_unsupported(config.spark_conf)
-    of_state = {} if config.state is None else {**state_settings(config.state), **(checkpoint or {})}
+    of_state = dict(checkpoint or {})
+    if config.state is not None:
+        of_state |= state_settings(config.state)
+    elif config.pinned_states:
+        of_state |= STATE_STORE
     _refuse_owned(config.spark_conf, of_state)
     authors = {key: value for key, value in config.spark_conf.items() if not spark_conf.is_reserved(key)}
     own = {
@@ -135,7 +139,7 @@ def _refuse_owned(conf: Mapping[str, str], owned: Mapping[str, str]) -> None:
     found = sorted(conf.keys() & owned.keys())
     if found:
         raise BadSpec(
-            f"spec.cluster.sparkConf: Fencepost itself sets {', '.join(found)} of a stateful pipeline",
+            f"spec.cluster.sparkConf: Fencepost itself sets {', '.join(found)} for the state",
             reason=Reason.SPARK_CONF_INVALID,
             remedy="Remove it. spec.state.partitions is the number of partitions.",
         )

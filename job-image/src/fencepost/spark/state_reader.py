@@ -6,7 +6,6 @@ Spark runs in this process alone, in local mode, and has no access to Cassandra.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.errors import DriverError
 from fencepost.spark.jvm.gateway import Gateway
 from fencepost.spark.session import STATE_STORE, first_line
+from fencepost.spark.stored_state import NotChosen, frame_of, operator_of, operators_of, store_of
 from fencepost.state.questions import (
-    JOIN_SIDES,
-    TIMERS,
     Answer,
     Export,
     ExportFormat,
@@ -28,11 +26,10 @@ from fencepost.state.questions import (
     Request,
     Rows,
     RowsQuestion,
-    Store,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 HEAP: Final = "1g"
@@ -45,10 +42,6 @@ _TOO_LARGE: Final = re.compile(
 """How Spark's error begins where they take more; further on, an error may quote the state."""
 START: Final = 120.0
 """Seconds for the JVM to start."""
-_JOIN: Final = "symmetricHashJoin"
-_PROCESSOR: Final = "transformWithState"
-_OF_TIMERS: Final = "$"
-"""How Spark's own variables begin, which hold the timers: an author's cannot."""
 _SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -92,6 +85,8 @@ def answered(request: Request, start: Callable[[Request], SparkSession]) -> Answ
         )
     except Refused as error:
         return Answer(refusal=error.refusal)
+    except NotChosen as error:
+        return Answer(refusal=Refusal(message=str(error), remedy=f"add --{error.option} with one of these"))
     except (DriverError, PySparkException, Py4JError) as error:
         return Answer(refusal=_refusal(first_line(error)))
 
@@ -110,39 +105,12 @@ def session_of(request: Request) -> SparkSession:
     return spark
 
 
-def operators_of(spark: SparkSession, location: str) -> tuple[Operator, ...]:
-    """Return the operators of the state with their stores, in the order of their numbers."""
-    found: dict[int, list[Row]] = {}
-    for row in spark.read.format("state-metadata").load(location).collect():
-        found.setdefault(row.operatorId, []).append(row)
-    return tuple(
-        Operator(
-            id=number,
-            name=rows[0].operatorName,
-            partitions=rows[0].numPartitions,
-            stores=tuple(Store(name=name) for name in _store_names(rows)),
-        )
-        for number, rows in sorted(found.items())
-    )
-
-
-def _store_names(rows: list[Row]) -> list[str]:
-    """Return the names of the stores of one operator, from the rows of its metadata."""
-    if rows[0].operatorName == _JOIN:
-        return list(JOIN_SIDES)
-    if not rows[0].operatorName.startswith(_PROCESSOR):
-        return sorted(row.stateStoreName for row in rows)
-    variables = {each["stateName"] for each in json.loads(rows[0].operatorProperties)["stateVariables"]}
-    authors = {name for name in variables if not name.startswith(_OF_TIMERS)}
-    return sorted(authors | ({TIMERS} if variables > authors else set()))
-
-
 def _rows(spark: SparkSession, location: str, operators: tuple[Operator, ...], question: RowsQuestion) -> Rows:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name, and slow to import
 
-    operator = _operator(operators, question.operator)
-    store = _store(operator, question.store)
-    frame = _selected(_frame(spark, location, operator, store), question.key)
+    operator = operator_of(operators, question.operator)
+    store = store_of(operator, question.store)
+    frame = _selected(frame_of(spark, location, operator, store), question.key)
     found = Rows(operator=operator.id, store=store)
     if question.export is not None:
         return replace(found, exported=_exported(frame, question.export))
@@ -157,44 +125,8 @@ def _rows(spark: SparkSession, location: str, operators: tuple[Operator, ...], q
     )
 
 
-def _operator(operators: tuple[Operator, ...], asked: int | None) -> Operator:
-    """Return the operator that is meant. Raises Refused."""
-    found = [each for each in operators if asked in {None, each.id}]
-    if len(found) == 1:
-        return found[0]
-    there = ", ".join(f"{each.id} ({each.name})" for each in operators) or "none"
-    what = "more than one operator" if asked is None else f"no operator {asked}"
-    raise Refused(f"the state has {what}; it has: {there}", remedy="add --operator with one of these numbers")
-
-
-def _store(operator: Operator, asked: str | None) -> str:
-    """Return the store that is meant. Raises Refused."""
-    found = [each.name for each in operator.stores if asked in {None, each.name}]
-    if len(found) == 1:
-        return found[0]
-    there = ", ".join(each.name for each in operator.stores) or "none"
-    what = "more than one store" if asked is None else f"no store {asked!r}"
-    raise Refused(
-        f"operator {operator.id} ({operator.name}) has {what}; it has: {there}",
-        remedy="add --store with one of these names",
-    )
-
-
-def _frame(spark: SparkSession, location: str, operator: Operator, store: str) -> DataFrame:
-    return spark.read.format("statestore").options(operatorId=operator.id, **_options(operator, store)).load(location)
-
-
-def _options(operator: Operator, store: str) -> dict[str, str]:
-    """Return how Spark's state reader is given a store."""
-    if operator.name == _JOIN:
-        return {"joinSide": store}
-    if not operator.name.startswith(_PROCESSOR):
-        return {"storeName": store}
-    return {"readRegisteredTimers": "true"} if store == TIMERS else {"stateVarName": store}
-
-
 def _counted(spark: SparkSession, location: str, operator: Operator) -> Operator:
-    stores = [replace(each, rows=_frame(spark, location, operator, each.name).count()) for each in operator.stores]
+    stores = [replace(each, rows=frame_of(spark, location, operator, each.name).count()) for each in operator.stores]
     return replace(operator, stores=tuple(stores))
 
 

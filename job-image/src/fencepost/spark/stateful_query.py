@@ -61,9 +61,11 @@ class StatefulQuery:
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
         records: Read | None = None,
+        states: Mapping[str, DataFrame] | None = None,
     ) -> None:
         self._spark = spark
         self._config = config
+        self._states = states or {}
         self._finish = finish
         self._sinks = SinkJob(sinks)
         self._progress = WorkDone(spark, start_timeout=config.start_timeout)
@@ -130,7 +132,9 @@ class StatefulQuery:
     def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
         """Write the rows of a batch at the row's timestamp; the state of the batch is written with them."""
         before = time.monotonic()
-        context = batch_context.of_batch(self._config, rows.sparkSession, batch, row, is_repeated=is_repeated)
+        context = batch_context.of_batch(
+            self._config, rows.sparkSession, batch, row, is_repeated=is_repeated, states=self._states
+        )
         token = record_batches.token_of(context)
         self._sinks.begin(token)
         rows.sparkSession.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
@@ -164,7 +168,7 @@ class StatefulQuery:
         Raises DriverError, also for operators that Spark has for streams alone.
         """
         batch = Batch(ranges=tuple(parts), until={part.key: part.until for part in parts})
-        context = batch_context.of_warm_up(self._config, self._spark, batch)
+        context = batch_context.of_warm_up(self._config, self._spark, batch, states=self._states)
         self._spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
         with sink_job.translated(context, is_warm_up=False):
             rows = self._stream(self._source.batch(batch), self._context())
@@ -183,7 +187,11 @@ class StatefulQuery:
 
     def _context(self) -> StreamContext:
         return StreamContext(
-            pipeline=self._config.pipeline, epoch=self._config.epoch, args=self._config.args, spark=self._spark
+            pipeline=self._config.pipeline,
+            epoch=self._config.epoch,
+            args=self._config.args,
+            spark=self._spark,
+            states=self._states,
         )
 
     def _built(self) -> DataFrame:
@@ -247,7 +255,7 @@ class StatefulQuery:
         """Return what writes an empty batch. Raises BadSpec."""
         cores = max(1, int(self._spark.sparkContext.defaultParallelism))
         rows = self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, self._frame.schema)
-        context = batch_context.of_warm_up(self._config, self._spark)
+        context = batch_context.of_warm_up(self._config, self._spark, states=self._states)
         with sink_job.translated(context, is_warm_up=True):
             outputs = self._outputs(rows, context, is_warm_up=True)
             for name, frame in outputs.items():

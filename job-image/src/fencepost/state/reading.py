@@ -31,6 +31,7 @@ LOOPBACK: Final = "127.0.0.1"
 CACHE_BYTES: Final = 1 << 30
 """Bytes of files that are kept on disk while they are read."""
 _SCOPE: Final = Scope(pipeline="read", epoch=0)
+_HERE: Final = Listening(address=LOOPBACK, host=LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +54,31 @@ def readable(
     folder: Path,
     patience: float,
     failed: Callable[[Exception], object],
+    listening: Listening = _HERE,
+    keys: Keys | None = None,
+    scope: Scope = _SCOPE,
 ) -> Iterator[Readable]:
-    """Serve committed state to this machine for the block.
+    """Serve committed state for the block: to this machine, or where it is `listening`.
 
     `folder` takes copies of files. `chunks` may be asked for `patience` seconds. `failed` is called with why a file
-    cannot be read, before Spark knows.  Raises FenceError, CheckpointDamaged, OSError where no port is free.
+    cannot be read, before Spark knows.  `keys` and `scope` are those of a client that is set already.
+    Raises FenceError, CheckpointDamaged, OSError where no port is free.
     """
     nothing = _Nothing()
     directory = directory_of(committed, chunks)
     checkpoint = Checkpoint(directory, nothing, nothing, now=lambda: 0, ended=lambda _error: None)
     checkpoint.close()
-    keys = Keys(secrets.token_hex())
+    keys = keys or Keys(secrets.token_hex())
     with serving(
         checkpoint,
         chunks,
         keys=keys,
-        scope=_SCOPE,
-        listening=Listening(address=LOOPBACK, host=LOOPBACK),
+        scope=scope,
+        listening=listening,
         cache=FileCache(folder, most=CACHE_BYTES),
         failed=failed,
     ) as location:
-        header = keys.header(scope_of(_SCOPE.pipeline, _SCOPE.epoch))
+        header = keys.header(scope_of(scope.pipeline, scope.epoch))
         settings = client_settings(header, patience=patience)
         yield Readable(location=location, settings=settings, sizes=sizes_of(directory.tree))
 

@@ -53,10 +53,18 @@ def context(
     args: tuple[str, ...] = (),
     offsets: Mapping[str, tuple[int, int]] | None = None,
     token: int = 1,
+    states: Mapping[str, DataFrame] | None = None,
 ) -> BatchContext:
-    """Return a context as for the first batch of a first run."""
+    """Return a context as for the first batch of a first run; `context.state` returns one of `states`."""
     return BatchContext(
-        pipeline="test/test/test", epoch=1, version=1, token=token, offsets=offsets or {}, args=args, spark=spark
+        pipeline="test/test/test",
+        epoch=1,
+        version=1,
+        token=token,
+        offsets=offsets or {},
+        args=args,
+        spark=spark,
+        states=states or {},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from fencepost.testing.arrivals import Arrivals, BatchLog, read
 from fencepost.testing.row_files import RowFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import Finish, Stream
 
@@ -80,6 +80,7 @@ class MemoryPipeline:
         args: tuple[str, ...],
         output_mode: str,
         partitions: int,
+        states: Mapping[str, DataFrame],
         arrivals: Arrivals,
         cuts: Iterable[Cut],
         folder: Path,
@@ -88,6 +89,7 @@ class MemoryPipeline:
         self._stream = stream
         self._finish = finish
         self._args = args
+        self._states = states
         self._state = StateConfig(partitions=partitions, max_bytes=STATE_BYTES, data_port=0, output_mode=output_mode)
         self._arrivals = arrivals
         self._cuts = set(cuts)
@@ -128,6 +130,7 @@ class MemoryPipeline:
             sinks=self.sinks,
             properties={},
             records=partial(read, self._arrivals.records),
+            states=self._states,
         )
         query.check()
         return StatefulRun(

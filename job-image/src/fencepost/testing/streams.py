@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from fencepost.testing.memory_pipeline import Cut, MemoryPipeline, Step
 from fencepost.testing.rows import Keys, Table, listed, tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import Finish, Stream
 
@@ -41,7 +41,8 @@ class StreamTest:
     The driver's own code runs it, with the log, the fence row and the state in memory.  Each run has a new session
     with the settings of `spark`: use `context.spark` for tables and views.
 
-    `sinks` are the names of `spec.sinks`, `args`, `output_mode` and `partitions` as in the spec.  `batches` of the
+    `sinks` are the names of `spec.sinks`, `args`, `output_mode` and `partitions` as in the spec.  `states` are what
+    `context.state` returns, by the name of an entry of `spec.source.pinnedStates`.  `batches` of the
     methods are lists of records with the fields of `fencepost.testing.frame`; an offset that a record leaves out is the
     next one of its partition.  The batches follow each other without a pause, as in a backlog, and the stream is idle
     after the last one.  So Spark compares a record with the watermark of the batches before the last one.
@@ -58,6 +59,7 @@ class StreamTest:
     args: tuple[str, ...] = ()
     output_mode: str = "update"
     partitions: int = 1
+    states: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def rows(self, batches: Sequence[Sequence[Fields]]) -> dict[str, list[dict[str, Any]]]:
         """Return the rows that each sink gets, in the order of the batches; within a batch they have no order.
@@ -121,6 +123,7 @@ class StreamTest:
                 args=self.args,
                 output_mode=self.output_mode,
                 partitions=self.partitions,
+                states=self.states,
                 arrivals=arrivals,
                 cuts=cuts,
                 folder=Path(folder),

@@ -37,7 +37,7 @@ from fencepost_operator.api.spec.failures import (
 )
 from fencepost_operator.api.spec.job import JobMode, JobSpec
 from fencepost_operator.api.spec.sinks import SinkSpec
-from fencepost_operator.api.spec.snapshots import SnapshotsSpec
+from fencepost_operator.api.spec.snapshots import KeepSpec, SnapshotsSpec
 from fencepost_operator.api.spec.source import KafkaSpec, SourceSpec
 from fencepost_operator.api.spec.state import StateSpec
 from fencepost_operator.api.status import Status
@@ -137,6 +137,7 @@ __all__ = [
     "JobSpec",
     "KafkaConnection",
     "KafkaSpec",
+    "KeepSpec",
     "LossStatus",
     "MasterSpec",
     "MixedOutput",

@@ -76,6 +76,16 @@ def parse_deletion_policy(written: Mapping[str, Any]) -> DeletionPolicy | None:
     return DeletionPolicy(text) if isinstance(text, str) and text in set(DeletionPolicy) else None
 
 
+def pinned_snapshots(body: Mapping[str, Any], pipeline: str) -> Iterator[str]:
+    """Yield the snapshots of a pipeline that a body pins, by id, whatever else its spec says."""
+    found: Any = body
+    for name in ("spec", "source", "pinnedStates"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    for entry in found if isinstance(found, list) else ():
+        if isinstance(entry, Mapping) and entry.get("pipeline") == pipeline:
+            yield str(entry.get("snapshot"))
+
+
 _REST: Final = {
     "job": {"image": "unused", "entrypoint": "unused:unused"},
     "source": {"kafka": {"bootstrapServers": "unused:9092", "topics": ["unused"]}},
@@ -135,10 +145,20 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
+    yield from _pinned_contradictions(spec)
     yield from _state_contradictions(spec)
     yield from _batch_contradictions(spec.source.kafka)
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
+
+
+def _pinned_contradictions(spec: Spec) -> Iterator[Violation]:
+    names = set[str]()
+    for index, pin in enumerate(spec.source.pinned_states):
+        if pin.name in names:
+            place = f"spec.source.pinnedStates[{index}].name"
+            yield Violation(place, f"{pin.name!r} is there twice", "give each entry its own name")
+        names.add(pin.name)
 
 
 def _state_contradictions(spec: Spec) -> Iterator[Violation]:

@@ -23,7 +23,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.cluster.silent_nodes import nodes_to_watch
 from fencepost_operator.decision.durability import is_due
 from fencepost_operator.decision.kafka.lag import unread_positions
-from fencepost_operator.decision.kafka.snapshots import needs_list, whole_milliseconds
+from fencepost_operator.decision.kafka.snapshots import beyond, needs_list, whole_milliseconds
 from fencepost_operator.decision.run.open_batch import is_open
 from fencepost_operator.desired.connections import cassandra_connection, fence_place, kafka_connection, sink_connections
 from fencepost_operator.desired.identity.code import finishing_spec, revision_in
@@ -93,13 +93,14 @@ class Observer:
             progress = then.create_task(self._progress(pipeline, fence, source))
             loss = then.create_task(self._loss(pipeline, runs, fence))
             durability = then.create_task(self._durability(pipeline, fence, source))
-            snapshots = then.create_task(self._snapshots(pipeline, fence))
+            snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
             stored_revision = then.create_task(self._stored_revision(pipeline, references))
             began = then.create_task(self._began(pipeline, fence))
             stable = then.create_task(self._stable(pipeline))
             rewinds_seen = then.create_task(self._rewinds(pipeline))
             namespace_ends = then.create_task(self._namespace_ends(pipeline, fence))
         rewinds, rewind = rewinds_seen.result()
+        snapshots, pinned = snapshots_seen.result()
         return Observation(
             now=whole_milliseconds(ports.clock.now()),
             references=references,
@@ -116,7 +117,8 @@ class Observer:
             progress=progress.result(),
             loss=loss.result(),
             durability=durability.result(),
-            snapshots=snapshots.result(),
+            snapshots=snapshots,
+            pinned=pinned,
             stored_revision=stored_revision.result(),
             began=began.result(),
             stable=stable.result(),
@@ -228,13 +230,20 @@ class Observer:
 
     async def _snapshots(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None]
-    ) -> Fact[tuple[Snapshot, ...]] | NotAsked:
-        if not isinstance(pipeline.spec, Spec) or not needs_list(pipeline, self.ports.clock.now()):
-            return NotAsked()
+    ) -> tuple[Fact[tuple[Snapshot, ...]] | NotAsked, Fact[frozenset[str]] | NotAsked]:
+        """Look at the snapshots, and where some are due to go, at those that are pinned."""
+        spec, now = pipeline.spec, self.ports.clock.now()
+        if not isinstance(spec, Spec) or not needs_list(pipeline, now):
+            return NotAsked(), NotAsked()
         if isinstance(fence, Unknown):
-            return fence  # a Cassandra that does not answer is not waited for twice
-        place = fence_place(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
-        return await self._see(self.ports.fences.snapshots(*place))
+            return fence, NotAsked()  # a Cassandra that does not answer is not waited for twice
+        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        found = await self._see(self.ports.fences.snapshots(*place))
+        over = beyond(spec.snapshots.keep, found.value, now) if isinstance(found, Known) else ()
+        if not over:
+            return found, NotAsked()
+        pinned = await self._see(self.ports.pipelines.pinned_snapshots(pipeline.key))
+        return found, Known(pinned.value & {str(one.id) for one in over}) if isinstance(pinned, Known) else pinned
 
     async def _namespace_ends(self, pipeline: Pipeline, fence: Fact[FenceRow | None]) -> Fact[bool] | NotAsked:
         """Look at the namespace of a deleted pipeline while its Cassandra does not answer: it may never again."""

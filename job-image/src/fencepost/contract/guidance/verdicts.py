@@ -14,6 +14,9 @@ SINKS: Final = Step("The sinks of the spec", "kubectl get spl -n NAMESPACE NAME 
 JOB: Final = Step("What the spec says of the job", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.job}'")
 CODE: Final = "../authors.md"
 STATE: Final = "../authors.md#stateful-pipelines"
+PINNED_STATES: Final = Step(
+    "The entries", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.source.pinnedStates}'"
+)
 SNAPSHOTS: Final = Step("Snapshots to go back to", "fencepost snapshots list NAMESPACE/NAME")
 STATE_FIELDS: Final = Step("The spec of the state", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.state}'")
 
@@ -58,6 +61,16 @@ VERDICT: Final = {
         remedy="correct what the transform returns, or the sinks of the spec",
         steps=(LOG, SINKS),
         more=CODE,
+    ),
+    Reason.PINNED_STATE_UNREADABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="An entry of `source.pinnedStates` names a snapshot that is not there or has no such state, or the "
+        "state is too large (51); the message says which",
+        does=STALLS,
+        remedy="name a snapshot that is there, and its operator and store",
+        steps=(LOG, PINNED_STATES),
+        more="../authors.md#the-state-of-another-pipeline",
     ),
     Reason.STATE_INCOMPATIBLE: Guidance(
         category=Category.VERDICT,

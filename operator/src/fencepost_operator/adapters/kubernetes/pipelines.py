@@ -25,6 +25,7 @@ from fencepost_operator.api import (
     read_status,
     write_status,
 )
+from fencepost_operator.api.parsing import pinned_snapshots
 from fencepost_operator.errors import Denied, Rejected
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,11 @@ class KubernetesPipelines:
         """Return whether the pipeline's namespace is being deleted, with all that is in it."""
         found = await self.api.get(NAMESPACES, name=key.namespace)
         return found is None or "deletionTimestamp" in found["metadata"]
+
+    async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
+        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin."""
+        items = self._of(key.namespace, accept="application/json")
+        return frozenset([one async for item in items for one in pinned_snapshots(item, key.name)])
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""

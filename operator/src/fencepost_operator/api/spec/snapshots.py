@@ -14,7 +14,7 @@ from fencepost_operator.api.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepSpec(Model):
-    """Which snapshots are kept. The newest one is never deleted."""
+    """Which snapshots are kept. The newest one and those in source.pinnedStates of pipelines are never deleted."""
 
     count: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum number of snapshots."""

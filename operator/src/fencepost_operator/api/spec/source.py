@@ -9,9 +9,18 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from fencepost.contract import KafkaEndpoint, kafka_properties
-from fencepost_operator.api.checks import SET, DurationRange, Matching, QuantityRange, Rule
+from fencepost_operator.api.checks import SET, DurationRange, Matching, QuantityRange, Rule, keyed_by
 from fencepost_operator.api.effects import Effect
-from fencepost_operator.api.fields import BootstrapServers, Bytes, Count, KafkaName, Line, PartitionKey, Seconds
+from fencepost_operator.api.fields import (
+    BootstrapServers,
+    Bytes,
+    Count,
+    KafkaName,
+    Line,
+    ObjectName,
+    PartitionKey,
+    Seconds,
+)
 from fencepost_operator.api.model import Model
 from fencepost_operator.api.spec.pods import SecretReference
 
@@ -109,7 +118,36 @@ class KafkaSpec(Model, KafkaEndpoint):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedStateSpec(Model):
+    """Rows of a stateful pipeline's state as a snapshot has them, which the function gets from context.state(NAME). The
+    pipeline has the same checkpoint.cassandra. The snapshot is kept while an entry names it.
+    """
+
+    name: Annotated[
+        str,
+        Field(max_length=40),
+        Matching("[a-z]([-_a-z0-9]*[a-z0-9])?", "a name: lower-case letters, digits, - and _"),
+    ]
+    """Name of the entry, as the function passes it."""
+    pipeline: ObjectName
+    """Name of the stateful pipeline, in this pipeline's namespace."""
+    snapshot: Annotated[
+        str,
+        Field(max_length=36),
+        Matching("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "a snapshot's id, as `fencepost snapshots list` has it"),
+    ]
+    """Id of the snapshot. Not a name: several snapshots may have one, one after the other."""
+    operator: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Number of the stateful operator, as `fencepost state show` has it. Not needed where there is only one."""
+    store: Annotated[Line, Field(min_length=1, max_length=200)] | None = None
+    """Store of the operator: a side of a join, a variable or timers. Not needed where there is only one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec(Model):
     """Input of the pipeline."""
 
     kafka: KafkaSpec
+    pinned_states: Annotated[tuple[PinnedStateSpec, ...], Field(max_length=5), keyed_by("name")] = ()
+    """Rows of other pipelines' states beside the records. They are read once per run and never change; each may have 32
+    MiB."""

@@ -34,8 +34,10 @@ class SnapshotsStatus(Model):
 
     count: int = 0
     """How many there are."""
+    pinned: int = 0
+    """How many of them are only there because source.pinnedStates of a pipeline names them."""
     oldest_at: datetime | None = None
-    """When the oldest one was taken."""
+    """When the oldest one was taken, without those."""
     last: SnapshotStatus | None = None
     """The newest one."""
     recent: tuple[SnapshotStatus, ...] = ()

@@ -7,7 +7,7 @@ first run of another spec starts, its snapshot comes first; when it cannot be wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,6 +17,7 @@ from fencepost.fence.snapshots import NAME, Snapshot, Trigger, snapshot_id
 from fencepost_operator.actions import Action, DropSnapshots, StartRun, TakeSnapshot
 from fencepost_operator.api import (
     SNAPSHOT_ANNOTATION,
+    KeepSpec,
     Pipeline,
     SnapshotsSpec,
     SnapshotsStatus,
@@ -47,7 +48,14 @@ def needs_list(pipeline: Pipeline, now: datetime) -> bool:
     if known is None or known.pending is not None:
         return True
     is_old = known.oldest_at is not None and now - known.oldest_at > timedelta(seconds=rules.keep.age)
-    return known.count > 1 and (known.count > rules.keep.count or is_old)
+    count = known.count - known.pinned
+    return count > 1 and (count > rules.keep.count or is_old)
+
+
+def beyond(keep: KeepSpec, found: Sequence[Snapshot], now: datetime) -> tuple[Snapshot, ...]:
+    """Return what is over the count or the age, the newest first; never the newest one."""
+    oldest = now - timedelta(seconds=keep.age)
+    return tuple(one for place, one in enumerate(found) if place > 0 and (place >= keep.count or one.at < oldest))
 
 
 def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> SnapshotsStatus | None:
@@ -56,6 +64,8 @@ def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> 
     if found is None:
         return before
     known = before or SnapshotsStatus()
+    pins = observation.pinned.value if isinstance(observation.pinned, Known) else frozenset[str]()
+    others = [snapshot for snapshot in found if str(snapshot.id) not in pins]
     listed = tuple(_listed(snapshot) for snapshot in found[:RECENT])
     pending = known.pending
     if pending is not None and any(str(snapshot.id) == pending.id for snapshot in found):
@@ -63,7 +73,8 @@ def snapshots_seen(before: SnapshotsStatus | None, observation: Observation) -> 
     return replace(
         known,
         count=len(found),
-        oldest_at=whole_milliseconds(found[-1].at) if found else None,
+        pinned=len(found) - len(others),
+        oldest_at=whole_milliseconds(others[-1].at) if others else None,
         last=listed[0] if listed else None,
         recent=listed,
         pending=pending,
@@ -143,16 +154,13 @@ def _is_for(pending: SnapshotStatus | None, trigger: Trigger) -> bool:
 
 
 def _expired(context: Context, rules: SnapshotsSpec) -> DropSnapshots | None:
-    """Return the deletion of what is over the count or the age, the oldest first; never of the newest one."""
-    observed = context.observation.snapshots
-    found = observed.value if isinstance(observed, Known) else None
-    oldest = context.now - timedelta(seconds=rules.keep.age)
-    over = [
-        snapshot
-        for place, snapshot in enumerate(found or ())
-        if place > 0 and (place >= rules.keep.count or snapshot.at < oldest)
-    ]
-    return DropSnapshots(ids=tuple(str(snapshot.id) for snapshot in over[-DROPPED_AT_ONCE:])) if over else None
+    """Return the deletion of what retention does not keep and no pipeline pins, the oldest first."""
+    observed, pinned = context.observation.snapshots, context.observation.pinned
+    if not isinstance(observed, Known) or not isinstance(pinned, Known):
+        return None
+    over = [str(one.id) for one in beyond(rules.keep, observed.value, context.now)]
+    due = tuple(one for one in over if one not in pinned.value)
+    return DropSnapshots(ids=due[-DROPPED_AT_ONCE:]) if due else None
 
 
 def _own_row(context: Context) -> FenceRow | None:

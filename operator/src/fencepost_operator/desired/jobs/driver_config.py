@@ -15,6 +15,7 @@ from fencepost.contract import (
     FunctionSink,
     KafkaSink,
     KafkaSource,
+    PinnedState,
     PluginSink,
     StartingOffsets,
     StateConfig,
@@ -29,6 +30,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.api.spec.sinks import CreateTableSpec
+from fencepost_operator.api.spec.source import PinnedStateSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.resources import executor_heap, state_memory
@@ -87,6 +89,7 @@ def driver_config(
         finish_until=dict(finish_until or {}),
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
         state=_state(spec.stateful) if spec.stateful else None,
+        pinned_states=tuple(_pinned_state(pin, key, config.scope) for pin in spec.source.pinned_states),
     )
 
 
@@ -96,6 +99,17 @@ def _state(state: StateSpec) -> StateConfig:
         max_bytes=state.max_bytes,
         data_port=DATA_SERVICE_PORT,
         output_mode=state.output_mode,
+    )
+
+
+def _pinned_state(pin: PinnedStateSpec, key: ObjectKey, scope: str) -> PinnedState:
+    """Return a pinned state: always one of the pipeline's own namespace."""
+    return PinnedState(
+        name=pin.name,
+        pipeline=names.fence_key(scope, ObjectKey(key.namespace, pin.pipeline)),
+        snapshot=pin.snapshot,
+        operator=pin.operator,
+        store=pin.store,
     )
 
 
