@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="demo", description="A pipeline whose driver is killed halfway.")
     top.add_argument("example", nargs="?", choices=EXAMPLES, default="departures", help="what is played")
-    top.add_argument("--rows", type=int, help="records in all (default: 336,776 flights, or 200,000 views)")
+    top.add_argument("--rows", type=int, help="records in all (default: 336,776 flights, or 120,000 views)")
     top.add_argument("--rate", type=float, help="records per second while it streams (default: 4,000)")
     top.add_argument("--keep", action="store_true", help="leave the pipeline running, with its topic and its table")
     return top

@@ -61,14 +61,14 @@ class Sessions:
 
     folder: str = "shop/sessions"
     records: str = "views"
-    amount: int = 200_000
+    amount: int = 120_000
     rate: float = 4_000
     comparison: str = "every finished session of the table, and every open one of the state, against Kafka's log"
     promise: str = "every session is there once, as the views in Kafka's log have it"
 
     @property
     def feed(self) -> Events:
-        """The views: of 4,000 users, 20,000 in an hour, 5 % of them late."""
+        """The views: of 4,000 users, 20,000 per hour, 5 % of them late."""
         return Shop().views()
 
     def account(self, scene: Scene, ledger: Ledger, history: Sequence[HistoryRow]) -> Account:  # noqa: ARG002
