@@ -171,7 +171,7 @@ class Progress:
 
     def summarize(self, *, is_kept: bool) -> None:
         """Print what the tables have."""
-        print_line(f"{self._batches:,} batches, {self._records:,} records")
+        print_line(f"{self._records:,} records in {self._batches:,} {'batch' if self._batches == 1 else 'batches'}")
         for sink in self._tables():
             with suppress(sqlite3.OperationalError):  # it ended before the table was made
                 count, _, _ = self._read(sink, 0)
