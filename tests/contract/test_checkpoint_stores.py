@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from cassandra.cluster import Session
 
+from fencepost.fence import EMPTY
 from fencepost.fence.cassandra.table import create_schema
 from fencepost.fence.patience import Patience
 from fencepost.fence.sqlite.database import Database
@@ -24,7 +25,10 @@ from fencepost.state.collector import forget
 from fencepost.state.errors import CheckpointDamaged
 from fencepost.state.file_ids import RANGE, FileIds, FileIndex, FileRange
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.progress import Committed
 from fencepost.state.sqlite import SCHEMA, SqliteChunks, SqliteFileIndex
+from fencepost.state.state_check import StateCheck, check_files
+from fencepost.state.tree import StoredFile, Tree
 
 KEYSPACE: Final = "fencepost_contract"
 
@@ -65,6 +69,24 @@ def test_a_file_is_read_as_it_was_written(stores: Stores, length: int) -> None:
     middle = length // 3, length // 2
     found = b"".join(read_file(stores.chunks, file, length, start=middle[0], stop=middle[1]))
     assert found == content[middle[0] : middle[1]]
+
+
+def test_a_checkpoint_is_checked_for_each_of_its_chunks(stores: Stores) -> None:
+    """What the operator's port `check_state` says before a rewind stops anything."""
+    files = {f"state/0/0/{number}.zip": StoredFile(uuid.uuid4(), CHUNK + number) for number in range(3)}
+    listing, packed = uuid.uuid4(), Tree(files=files).pack()
+    for file in files.values():
+        write_file(stores.chunks, file.id, io.BytesIO(bytes(file.length)), limit=file.length)
+    write_file(stores.chunks, listing, io.BytesIO(packed), limit=len(packed))
+    tree = StoredFile(listing, len(packed))
+    checkpoint = Committed(batch=0, metadata="", offset_logs={0: ""}, commit_log="", tree=tree).pack()
+    assert check_files(checkpoint, stores.chunks) == StateCheck(files=3, checked=3)
+    assert check_files(checkpoint, stores.chunks, start=2) == StateCheck(files=3, checked=3)
+    assert check_files(EMPTY, stores.chunks).is_done
+    stores.chunks.delete([files["state/0/0/1.zip"].id])
+    assert check_files(checkpoint, stores.chunks).missing == "chunks of state/0/0/1.zip"
+    stores.chunks.delete([listing])
+    assert "the list of its files" in check_files(checkpoint, stores.chunks).missing
 
 
 def test_a_missing_part_is_damage(stores: Stores) -> None:

@@ -26,7 +26,7 @@ from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.driver.stateful.run import StatefulRun
-from fencepost.errors import BadSpec, DriverError, PoisonRecord, RecordFailed
+from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, PoisonRecord, RecordFailed
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
@@ -409,6 +409,38 @@ def test_a_record_that_fails_is_named_and_then_left_out_of_the_batch_that_failed
     expected = dict(undisturbed.outcome()[1])
     expected[int(START.timestamp()) + 60 * (7 // 4), str(7 % 3)] -= 1
     assert pipeline.outcome()[1] == {place: count for place, count in expected.items() if count}
+
+
+def test_a_run_continues_after_what_was_accepted_as_lost(made: Callable[[], Pipeline]) -> None:
+    """Before the claim, and within a run, which ends then: Spark's query cannot move on without a batch."""
+    pipeline = made()
+    pipeline.looks, pipeline.state = 1, replace(STATE, output_mode="update")
+    log = pipeline.world.log
+    log.ends = {"t/0": 8, "t/1": 4}
+    pipeline.run()
+    log.ends, log.begins = {"t/0": 60, "t/1": 20}, {"t/0": 20}
+    with pytest.raises(DataLoss) as lost:
+        pipeline.run()
+    pipeline.world.accept(lost.value.loss, "earliest")
+    expired: list[int] = []
+
+    def expire(epoch: int) -> None:
+        if not expired:
+            expired.append(epoch)
+            log.begins["t/0"] = 50
+
+    pipeline.before_write = expire
+    with pytest.raises(BatchFailed, match="that was accepted before"):
+        pipeline.run()
+    committed = pipeline.world.row().offsets["t/0"]
+    pipeline.run()
+    assert pipeline.world.row().offsets == log.ends
+    counted = sum(pipeline.sink.table().values())
+    assert counted <= 8 + 20 + (committed - 20) + 10
+    assert {start: end for (_, key, start), end in pipeline.world.table.skipped.items() if key == "t/0"} == {
+        8: 20,
+        committed: 50,
+    }
 
 
 def alarms(events: DataFrame, _: StreamContext) -> DataFrame:

@@ -23,6 +23,7 @@ from fencepost.contract import Loss, Reason
 from fencepost.errors import BadSpec, DataLoss, as_worker_error
 from fencepost.spark import failures
 from fencepost.spark.stream_source import StreamSource, end_of, offsets_of, offsets_text, with_end
+from fencepost.spark.tasks.slice_row import SliceRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,6 +167,14 @@ def test_a_large_batch_has_several_slices(session: SparkSession) -> None:
     source = StreamSource(session, Log({"t/0": 4_000, "t/1": 6_000}), read=reading)
     rows = source.partitions(offsets_text({"t/0": 0, "t/1": 0}), offsets_text({"t/0": 4_000, "t/1": 6_000}))
     assert len(rows) == session.sparkContext.defaultParallelism > 1
+
+
+def test_the_first_batch_of_a_run_has_a_task_though_it_has_no_records(session: SparkSession) -> None:
+    """Found: nothing looked at the scratch volume before RocksDB's loader waited for itself."""
+    source, here = StreamSource(session, Log({"t/0": 4}), read=reading), offsets_text({"t/0": 4})
+    (row,) = source.partitions(here, f"{here} ")
+    assert SliceRow.of_json(row).ranges == ()
+    assert source.partitions(here, here) == []
 
 
 def test_equal_offsets_have_equal_texts() -> None:

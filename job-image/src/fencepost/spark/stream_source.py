@@ -102,6 +102,8 @@ class StreamSource:
         """Offsets by 'topic/partition' that no batch reads."""
         self._planned: tuple[str, str] | None = None
         self._rows: Sequence[str] = ()
+        self._has_tasks = False
+        """A batch had a task: each looks whether its worker can load what keeps the state."""
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
         self._resumes = spark.conf.get(WITHOUT_RECORDS) == "true"
@@ -164,4 +166,8 @@ class StreamSource:
         number = self.counts.begin().batch
         cores = max(1, int(self._spark.sparkContext.defaultParallelism))
         parts = slices(batch.ranges, cores, split=self._split, record_size=self._record_size, left_out=self.left_out)
-        return [SliceRow(number, index, part).to_json() for index, part in enumerate(parts) if part]
+        rows = [SliceRow(number, index, part).to_json() for index, part in enumerate(parts) if part]
+        if not (rows or self._has_tasks):
+            rows = [SliceRow(number, 0, ()).to_json()]
+        self._has_tasks = True
+        return rows
