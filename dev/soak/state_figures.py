@@ -35,8 +35,8 @@ class StateFigures:
     _sizes: dict[tuple[UUID, int], int] = field(init=False, default_factory=dict)
     """Bytes of each chunk: one is read once, since it never changes."""
 
-    def figures(self) -> Iterator[Figure]:
-        """Yield the figures of this moment."""
+    def kept(self) -> Iterator[Figure]:
+        """Yield what Cassandra has now."""
         stored = self._stored()
         yield Figure("chunks", "", len(stored))
         yield Figure("bytes of the chunks", "KiB", sum(stored.values()) / 1024)
@@ -46,8 +46,11 @@ class StateFigures:
             (count,) = self._execute(f"SELECT COUNT(*) FROM {self.scene.fence_keyspace}.{table}").one()  # noqa: S608
             yield Figure(f"rows of {table}", "", count)
         yield from self._batches()
+
+    def scratch(self) -> Iterator[Figure]:
+        """Yield how full the volumes of the driver and of the workers are now."""
         for role in ("driver", "worker"):
-            yield from self._scratch(role)
+            yield Figure(f"{role} scratch", "MiB", self._scratch(role))
 
     def _checkpoint(self, stored: int) -> Iterator[Figure]:
         """Yield the files of the committed state, and how much more the table of the chunks holds."""
@@ -96,15 +99,15 @@ class StateFigures:
         if found:
             yield Figure("time of a batch", "ms", statistics.median(found))
 
-    def _scratch(self, role: str) -> Iterator[Figure]:
-        """Yield the MiB of the volumes of a role's pods."""
+    def _scratch(self, role: str) -> float:
+        """Return the MiB of the volumes of a role's pods."""
         total = 0.0
         for pod in self.scene.kubectl.items("pods", f"--selector={COMPONENT}={role}"):
             if pod["status"].get("phase") == "Running":
                 look = VOLUMES.format(uid=pod["metadata"]["uid"])
                 said = self.scene.nodes.run(pod["spec"]["nodeName"], "sh", "-c", look, check=False).split()
                 total += float(said[0]) / MIB if said else 0.0
-        yield Figure(f"{role} scratch", "MiB", total)
+        return total
 
     def _execute(self, query: str, values: tuple[object, ...] = ()) -> Any:
         return self.scene.cassandra.execute(query, values)

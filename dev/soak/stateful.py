@@ -7,7 +7,7 @@ At the end every count is compared with a plain count of what was produced.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC
 from typing import Any, Final
@@ -62,9 +62,12 @@ def run(console: Console, *, hours: float, kill_minutes: float) -> Result:
         wait_for_commit(scene)
         stored = StateFigures(scene)
 
-        def look() -> list[Figure]:
-            return [*figures(scene), *stored.figures(), *_heaps(scene)]
-
+        looks: list[Callable[[], Iterable[Figure]]] = [
+            lambda: figures(scene),
+            stored.kept,
+            stored.scratch,
+            lambda: _heaps(scene),
+        ]
         with stream.load.flowing(RATE):
             time.sleep(WARM_UP_SECONDS)
             first, began = scene.fence(), time.monotonic()
@@ -72,7 +75,8 @@ def run(console: Console, *, hours: float, kill_minutes: float) -> Result:
             try:
                 for number in range(1, int(hours * 3600 / SAMPLE_SECONDS) + 1):
                     hours_so_far = (time.monotonic() - began) / 3600
-                    _sampled(console, trends, hours_so_far, look)
+                    for look in looks:
+                        _sampled(console, trends, hours_so_far, look)
                     if number % round(kill_minutes * 60 / SAMPLE_SECONDS) == 0:
                         kills += 1
                         _sampled(console, trends, hours_so_far, lambda: [_recovery(scene)])
@@ -144,8 +148,8 @@ def _scene(environment: Environment, cassandra: Any, nodes: Nodes, stream: Strea
     )
 
 
-def _sampled(console: Console, trends: Trends, hours: float, look: Callable[[], list[Figure]]) -> None:
-    """Add what `look` finds; while the testbed does not answer, nothing."""
+def _sampled(console: Console, trends: Trends, hours: float, look: Callable[[], Iterable[Figure]]) -> None:
+    """Add what `look` finds; while the testbed does not answer, what it found before."""
     try:
         for figure in look():
             trends.add(hours, figure)
