@@ -36,7 +36,7 @@ PIPELINE: Final = "scope/shop/orders"
 OWNER: Final = "cluster/pipeline"
 PATIENCE: Final = 5.0
 """Seconds."""
-COLLECTS_EVERY: Final = 100.0
+COLLECTS_EVERY: Final = 60.0
 """Seconds."""
 LONGEST_END: Final = 30
 """Turns from the end of the query to that of the process, in which executors still ask."""
@@ -63,6 +63,8 @@ class Driver:
         self.names: NameService | None = None
         self.executors: dict[int, Executor] = {}
         self.is_stopping = False
+        self.is_ending = False
+        """Its query has ended, and executors may still ask."""
         self._is_written = False
         self._ids: FileIds | None = None
         self._watches = self.dice.random() < 0.5
@@ -146,6 +148,7 @@ class Driver:
         try:
             yield from query.run()
         except (RequestFailed, QueryEnded) as error:
+            self.is_ending = True
             due = self.stage.turn + self.dice.randrange(LONGEST_END)
             yield lambda: self.stage.turn >= due
             self._end(error)

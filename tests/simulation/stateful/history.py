@@ -20,8 +20,8 @@ CALLS: Final[tuple[e.Call, ...]] = (
 )  # fmt: skip
 HOWS: Final[tuple[e.How, ...]] = ("kill", "kill", "freeze", "freeze", "pause", "lose", "lose", "late")
 KINDS: Final[tuple[e.Kind, ...]] = ("any", "any", "driver", "driver", "executor", "worker", "operator")
-JUMPS: Final = (30.0, 200.0, 320.0, 500.0, 1000.0)
-"""Seconds; a snapshot may take 300 of them, and a file is collected after 900."""
+JUMPS: Final = (10.0, 40.0, 70.0, 110.0, 200.0)
+"""Seconds; a snapshot may take 60 of them, and a file is collected after 180."""
 
 
 @dataclass(frozen=True, slots=True)

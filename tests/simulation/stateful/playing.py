@@ -163,7 +163,7 @@ class Play:
         records = self.history.setup.records
         if driver is None or driver.process.is_dead or not driver.serves or row.planned_log is not None:
             return False
-        if driver.is_stopping or world.status.is_replacing:
+        if driver.is_stopping or driver.is_ending or world.status.is_replacing:
             return False
         if set(row.offsets.values()) != {records} or world.status.rewinds or world.status.snapshots:
             return False

@@ -152,7 +152,7 @@ SLOW_SNAPSHOT = History(
     (
         events.Snapshot(60),
         events.Interrupt(60, call="insert_snapshot", how="freeze", who="operator", seconds=100),
-        events.Pass(130, jump=200.0),
+        events.Pass(130, jump=70.0),
     ),
 )
 CUT_COLLECTION = History(

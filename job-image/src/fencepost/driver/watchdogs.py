@@ -31,7 +31,7 @@ PROGRESS_INTERVAL: Final = 5.0
 SIGN_INTERVAL: Final = 15.0
 """Most seconds between two signs of life; four fit into the stall timeout."""
 
-COLLECT_INTERVAL: Final = 300.0
+COLLECT_INTERVAL: Final = 60.0
 """Seconds between two collections of a stateful pipeline's files."""
 FIRST_COLLECTION: Final = 10.0
 """Seconds between two looks for the claim, after which the first one is."""

@@ -21,7 +21,7 @@ from fencepost.fence.row import FenceRow
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 """What a snapshot may be called."""
-WRITTEN_WITHIN: Final = 300.0
+WRITTEN_WITHIN: Final = 60.0
 """Seconds from the read of a row to the write of its snapshot; a driver keeps the files of an older row for longer."""
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN: Final = 0x01B21DD213814000
