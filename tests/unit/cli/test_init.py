@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,14 @@ def test_its_check_passes(project: Path) -> None:
     ((request, image),) = world.asked
     assert (image, request.code_dir) == (None, str(project))
     assert len(request.tables) == 1
+
+
+def test_its_records_are_those_of_the_topic_for_a_local_run(project: Path) -> None:
+    (manifest,) = read_manifests(project / "pipeline.yaml")
+    assert manifest.spec is not None
+    (topic,) = manifest.spec.source.kafka.topics
+    records = [json.loads(line) for line in (project / f"{topic}.jsonl").read_text().splitlines()]
+    assert {"id", "amount", "at"} == {name for record in records for name in record}
 
 
 def test_the_code_is_formatted_and_linted(project: Path) -> None:

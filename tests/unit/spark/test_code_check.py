@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TABLE = DeclaredTable(keyspace="shop", name="rows", columns={"id": "bigint"}, partition_key=("id",))
 SINK = CassandraSink(name="rows", keyspace="shop", table="rows")
-FUNCTION = "def transform(batch, context):\n    return batch.select(batch.offset.alias('id'))\n"
+FUNCTION = "def transform(batch, context):\n    return batch.selectExpr('offset AS id')\n"
 
 
 @pytest.fixture(autouse=True)

@@ -79,6 +79,7 @@ def project_files(choices: Choices) -> dict[str, str]:
         else f"One row in Cassandra for each record of the topic `{choices.topic}`.",
     }
     paths = {"job.py": f"{module}.py", "test_job.py": f"test_{module}.py", "gitignore": ".gitignore"}
+    paths["records.jsonl"] = f"{choices.topic}.jsonl"
     found = {
         paths.get(template.name, template.name): string.Template(template.read_text()).substitute(names)
         for template in _templates(kind)

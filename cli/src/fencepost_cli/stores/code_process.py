@@ -44,7 +44,7 @@ def _check_installed() -> None:
     if find_spec("pyspark") is None:
         raise CliError(
             "the code is imported with Spark, and the package pyspark is not installed",
-            remedy="install the command with its extra: uv tool install './cli[state]'; or pass --no-code",
+            remedy="install the command with its extra: uv tool install './cli[local]'; or pass --no-code",
         )
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise CliError(
