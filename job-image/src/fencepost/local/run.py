@@ -205,7 +205,7 @@ class LocalRun:
         from fencepost.kafka.log import KafkaLog, client_properties  # noqa: PLC0415
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
 
-        properties = client_properties(config.source, Path(self._request.scratch))
+        properties = client_properties(config.source, Path(self._request.scratch) / "no-secret")
         source = KafkaLog(properties, config.source.topics, patience=config.patience, stopping=self._stop.is_set)
         return source, KafkaRecords(properties, config.patience), properties, None
 
