@@ -136,3 +136,53 @@ def go_on(pipeline: Pipeline, function: Function) -> None:
     pipeline.function = function
     pipeline.world.log.ends = {key: end + 10 for key, end in ENDS.items()}
     pipeline.run()
+
+
+def totals(known: Mapping[str, int] | None, events: DataFrame, context: StreamContext) -> DataFrame:
+    """Count by value, from totals that are known; without them from nothing."""
+    from pyspark.sql import Row  # noqa: PLC0415 - slow to import
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor  # noqa: PLC0415 - slow to import
+
+    class Total(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._total = handle.getValueState("total", "n long")
+
+        def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: ARG002, N802, N803 - PySpark's names
+            self._total.update((initialState["n"],))
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - PySpark's names
+            before = self._total.get()
+            total = sum((1 for _ in rows), start=before[0] if before else 0)
+            self._total.update((total,))
+            yield Row(minute=0, key=key[0], count=total)
+
+        def close(self) -> None:
+            pass
+
+    initial = None
+    if known is not None:
+        initial = context.spark.createDataFrame(list(known.items()), "key string, n long").groupBy("key")
+    return (
+        events.selectExpr("cast(value as string) key")
+        .groupBy("key")
+        .transformWithState(
+            Total(),
+            "minute long, key string, count long",
+            outputMode="Update",
+            timeMode="None",
+            initialState=initial,
+        )
+    )
+
+
+def test_a_processor_starts_with_an_initial_state_once(
+    made: Callable[[], Pipeline],  # noqa: F811 - the fixture
+) -> None:
+    """The next run ignores it, and need not be given it."""
+    pipeline = ran(made(), partial(totals, {"0": 100, "1": 1000}))
+    assert pipeline.sink.table() == {(0, "0"): 105, (0, "1"): 1004, (0, "2"): 3}
+    for known, more in (({"0": 7, "1": 7}, 1), (None, 2)):
+        pipeline.function = partial(totals, known)
+        pipeline.world.log.ends = {"t/0": ENDS["t/0"], "t/1": ENDS["t/1"] + 3 * more}
+        pipeline.run()
+        assert pipeline.sink.table() == {(0, "0"): 105 + more, (0, "1"): 1004 + more, (0, "2"): 3 + more}
