@@ -22,7 +22,7 @@ from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.kafka.log import KafkaLog
 from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, NAMESPACES, SECRETS, ApiServer
-from fencepost_operator.api import ObjectKey
+from fencepost_operator.api import JobMode, ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import FencepostError
@@ -158,6 +158,8 @@ async def created(api: ApiServer, key: ObjectKey, config: DriverConfig, environm
     data = {run_config.KEY: config.to_json()}
     await api.create(CONFIG_MAPS, namespace=key.namespace, body={"metadata": metadata, "data": data})
     manifest = pipeline_manifest(key)
+    if config.state is not None:
+        manifest["spec"]["job"]["mode"] = JobMode.STATEFUL
     source = {"bootstrapServers": config.source.bootstrap_servers, "topics": list(config.source.topics)}
     manifest["spec"]["source"]["kafka"] |= source
     manifest["spec"]["sinks"] = [
