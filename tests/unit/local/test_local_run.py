@@ -7,10 +7,10 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fakes.driver_configs import USUAL
 from fencepost.contract import KafkaSource
+from fencepost.fence import FenceRow
 from fencepost.fence.sqlite.database import Database
 from fencepost.local.record_log import SCHEMA
 from fencepost.local.request import Request
@@ -29,12 +29,12 @@ def test_the_files_of_a_run_are_no_properties_of_kafka(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_when_it_is_idle_twice_without_a_commit_in_between() -> None:
-    stop, row = threading.Event(), Any
+    stop = threading.Event()
     until = UntilRead(stop)
     until.wait(0)
     until.wait(0)
     assert not stop.is_set()  # it waits for Kafka, before the claim
-    until.claimed(row)  # type: ignore[arg-type]
+    until.claimed(FenceRow(pipeline="p", owner="local"))
     until.committed()
     until.wait(0)
     until.committed()  # without records: the watermark has moved
