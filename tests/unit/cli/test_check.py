@@ -93,7 +93,7 @@ def test_the_cluster_is_asked_for_objects_topics_and_tables(tmp_path: Path) -> N
     world.log = CliError("topic orders does not exist", remedy="create it")
     assert found(world, path, "--cluster", "-n", "shop") == {
         "ConfigMap orders-code": "does not exist in namespace shop",
-        "cluster": "topic orders does not exist",
+        "spec.source.kafka": "topic orders does not exist",
         "spec.sinks[0].cassandra.table": "shop.orders does not exist",
     }
 

@@ -85,7 +85,7 @@ def _packages(report: Report) -> Iterator[Finding]:
             yield Finding(
                 f"{CODE}/{name}",
                 f"{versions[0]} is imported in place of the image's {base[name]}",
-                "leave it out: pip install --target … with the constraint, or remove its folders after the install",
+                "leave it out of the requirements, or delete its folders after pip install --target",
             )
     for module in sorted(in_code & _PROVIDED):
         if not any(module in {name, name.replace("-", "_")} for name in own):

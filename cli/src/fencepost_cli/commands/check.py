@@ -125,16 +125,16 @@ def _in_cluster(
         note("topics and tables are not checked while a Secret is missing")
         return
     with needed.cluster.forwards(found.key.namespace, note) as forwards:
-        yield from _guarded(lambda: _topics(found, options, forwards))
-        yield from _guarded(lambda: _tables(found, options, forwards, online))
+        yield from _guarded("spec.source.kafka", lambda: _topics(found, options, forwards))
+        yield from _guarded("spec.checkpoint.cassandra", lambda: _tables(found, options, forwards, online))
 
 
-def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(place: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Yield what a check finds, and as a finding why it cannot be done: the others are done nevertheless."""
     try:
         yield from check()
     except CliError as error:
-        yield Finding("cluster", str(error), error.remedy)
+        yield Finding(place, str(error), error.remedy)
 
 
 def _topics(found: Found, options: _Options, forwards: Forwards) -> Iterator[Finding]:
