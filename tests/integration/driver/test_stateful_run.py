@@ -9,28 +9,15 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
 
 from fencepost.contract import ExitCode, StateConfig
-from fencepost.fence import FenceRow
-from fencepost.fence.patience import Patience
-from fencepost.spark.session import state_settings
-from fencepost.spark.stream_source import with_end
-from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
-from fencepost.state.fence_committer import PlannedBatch, WrittenBatch, reopened
-from fencepost.state.file_ids import FileIds
-from fencepost.state.webhdfs.authentication import Keys
-from fencepost.state.webhdfs.client_settings import client_settings
-from fencepost.state.webhdfs.file_cache import FileCache
-from fencepost.state.webhdfs.name_service import scope_of
-from fencepost.state.webhdfs.serving import Listening, Scope, serving
+from harness.stored_state import state_rows
 from integration.driver.support import Pipeline, spans
 
 pytestmark = pytest.mark.integration
@@ -71,15 +58,13 @@ def counts(sent: list[dict[str, Any]]) -> Counts:
 
 
 def test_killed_and_frozen_at_random_places_it_leaves_the_offsets_output_and_state_of_a_plain_count(
-    pipeline: Callable[..., Pipeline], tmp_path: Path
+    pipeline: Callable[..., Pipeline],
 ) -> None:
     """Injected: SIGKILL of one driver, and another one is frozen until its successor has committed everything."""
     seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
     places, sent = random.Random(seed), records()
-    one = pipeline(max_records_per_batch=BATCH, topic={"retention.ms": "-1"})
-    one.session.execute(f"DROP TABLE driver_tests.{one.topic}")
-    one.session.execute(TABLE.format(one.topic), timeout=60)
-    one.config = replace(one.config, entrypoint="counts:stream", args=(f"{DELAY} seconds",), state=STATE)
+    one = counting(pipeline)
 
     one.kafka.send(one.topic, sent[: RECORDS // 2])
     killed = one.start()
@@ -97,16 +82,29 @@ def test_killed_and_frozen_at_random_places_it_leaves_the_offsets_output_and_sta
     frozen.resume()
     assert frozen.wait() == ExitCode.FENCED, frozen.log.read_text()[-6000:]
     last.stop()
-
-    expected = counts(sent)
-    assert one.row().offsets == {f"{one.topic}/{number}": RECORDS // PARTITIONS for number in range(PARTITIONS)}
     for earlier, later in spans(one.history()):
         assert all(later.get(key, 0) >= offset for key, offset in earlier.items())
-    assert {(row.minute, row.key): row.count for row in one.rows()} == expected, seed
+    check(one, sent)
+
+
+def counting(pipeline: Callable[..., Pipeline], *, batch: int = BATCH) -> Pipeline:
+    """Return a pipeline that counts."""
+    one = pipeline(max_records_per_batch=batch, topic={"retention.ms": "-1"})
+    one.session.execute(f"DROP TABLE driver_tests.{one.topic}")
+    one.session.execute(TABLE.format(one.topic), timeout=60)
+    one.config = replace(one.config, entrypoint="counts:stream", args=(f"{DELAY} seconds",), state=STATE)
+    return one
+
+
+def check(one: Pipeline, sent: list[dict[str, Any]]) -> None:
+    """Compare offsets, table and state with a plain count."""
+    expected = counts(sent)
+    assert one.row().offsets == {f"{one.topic}/{number}": len(sent) // PARTITIONS for number in range(PARTITIONS)}
+    assert {(row.minute, row.key): row.count for row in one.rows()} == expected
     open_windows = {place: count for place, count in expected.items() if place[0] + 60 > watermark(sent)}
-    state = stored(one, tmp_path)
-    assert state.items() >= open_windows.items(), seed
-    assert state.items() <= expected.items(), seed
+    state = stored(one)
+    assert state.items() >= open_windows.items()
+    assert state.items() <= expected.items()
     assert 0 < len(open_windows) < len(expected)
 
 
@@ -116,61 +114,12 @@ def watermark(sent: list[dict[str, Any]]) -> float:
     return newest / 1000 - DELAY
 
 
-class Unmoved:
-    """The facts of a checkpoint that is only read."""
-
-    def planned(self, offset_log: str, row: FenceRow) -> PlannedBatch:
-        raise NotImplementedError
-
-    def written(self, batch: int) -> WrittenBatch:
-        raise NotImplementedError
-
-    def committed(self, row: FenceRow) -> None:
-        raise NotImplementedError
-
-    def logged(self, offset_log: str, offsets: Mapping[str, int]) -> str:
-        return with_end(offset_log, offsets)
-
-
-def stored(one: Pipeline, folder: Path) -> Counts:
+def stored(one: Pipeline) -> Counts:
     """The state that the fence row has committed."""
-    keys, name, keyspace = Keys("of this test"), one.config.pipeline, one.config.fence_keyspace
-    chunks = CassandraChunks(one.session, keyspace, name)
-    checkpoint, _ = reopened(
-        one.fence,
-        one.row(),
-        facts=Unmoved(),
-        chunks=chunks,
-        ids=FileIds(CassandraFileIndex(one.session, keyspace, name), Patience(30)),
-        now=lambda: time.time_ns() // 1_000_000,
-        ended=lambda _error: None,
-    )
-    scope = Scope(pipeline=name, epoch=one.config.epoch)
-    here = Listening(address="127.0.0.1", host="127.0.0.1")
-    cache = FileCache(folder / "cache", most=STATE.max_bytes)
-    with (
-        serving(
-            checkpoint, chunks, keys=keys, scope=scope, listening=here, cache=cache, failed=lambda _: None
-        ) as location,
-        session(client_settings(keys.header(scope_of(name, scope.epoch)), patience=30)) as spark,
-    ):
-        rows = spark.read.format("statestore").load(location)
-        found = rows.selectExpr("cast(key.window.start as long) minute", "key.key key", "value.count count").collect()
-    return {(row["minute"], row["key"]): row["count"] for row in found}
+    rows = state_rows(one.session, one.config.fence_keyspace, one.row())
+    return {(minute(row["key"]["window"]["start"]), row["key"]["key"]): row["value"]["count"] for row in rows}
 
 
-@contextmanager
-def session(client: Mapping[str, str]) -> Iterator[SparkSession]:
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        **state_settings(STATE),
-        **client,
-    }
-    spark = SparkSession.builder.master("local[1]").appName("state").config(map=dict(settings)).getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+def minute(start: str) -> int:
+    """When a window begins, in seconds."""
+    return int(datetime.fromisoformat(start).timestamp())
