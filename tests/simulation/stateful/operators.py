@@ -203,7 +203,9 @@ class Operator:
             ends=dict.fromkeys(KEYS, self.world.log_end), starts=dict.fromkeys(KEYS, 0), topic_ids={TOPIC: "id"}
         )
         # With nothing left to read there would be no state to compare.
-        is_open = snapshot is not None and min(ends_of(snapshot.offsets)) < self.world.setup.records
+        # A topic that the snapshot does not know stays where it is.
+        known = {**row.offsets, **snapshot.offsets} if snapshot is not None else row.offsets
+        is_open = min(ends_of(known)) < self.world.setup.records
         is_emptied = back.asked.empty and is_open and row.checkpoint is not None
         spec = RewindSpec(pipeline="orders", to=RewindTarget(snapshot=wanted), empty_state=is_emptied)
         target = resolve(spec, row, Known(log), RewindFacts(snapshot=Known(snapshot)))
