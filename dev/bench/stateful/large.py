@@ -30,24 +30,26 @@ PER_BATCH: Final = 50_000
 RATE: Final = 200.0
 """Records per second while drivers are killed."""
 STEADY_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 75.0
+"""Until the maintenance, which runs each minute, has stored a snapshot of all that was read."""
 WORKER: Final = "streaming.fencepost.dev/component=worker"
 CACHE: Final = "/tmp/state"  # noqa: S108 - the pod's scratch volume
 LOCAL: Final = "files of the worker"
 REMOTE: Final = "files of Cassandra"
 
 
-def measure(scene: Scene, console: Console, *, kills: int, image: str | None) -> list[Sample]:
-    """Fill the state, then kill drivers under load: as many times again after its files were taken from the worker."""
+def measure(scene: Scene, console: Console, *, image: str | None) -> list[Sample]:
+    """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away."""
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
     try:
         console.line(f"stateful: producing {KEYS:,} records of {SIZE:,} bytes")
         produce(scene.environment.kafka_host, KEYS)
-        return _measured(scene, console, kills=kills, image=image)
+        return _measured(scene, console, image=image)
     finally:
         Topics(scene.environment.kafka_host).delete(TOPIC)
 
 
-def _measured(scene: Scene, console: Console, *, kills: int, image: str | None) -> list[Sample]:
+def _measured(scene: Scene, console: Console, *, image: str | None) -> list[Sample]:
     schedule = f"{KEYS // PER_BATCH}x{PER_BATCH},1x{PER_BATCH}"
     job: dict[str, Any] = {"args": ["large", schedule, "fenced"], **({"image": image} if image else {})}
     scene.apply({"job": job, "source": {"kafka": {"topics": [TOPIC]}}})
@@ -55,7 +57,7 @@ def _measured(scene: Scene, console: Console, *, kills: int, image: str | None) 
     with flowing(scene.environment.kafka_host):
         _settle(scene, console)
         found = {}
-        for where, before in ((LOCAL, _nothing), (REMOTE, _forget)):
+        for where, before, kills in ((LOCAL, _nothing, 10), (REMOTE, _forget, 5)):
 
             def stop(before: Callable[[Scene], None] = before) -> Killed:
                 time.sleep(STEADY_SECONDS)
@@ -79,8 +81,8 @@ def _measured(scene: Scene, console: Console, *, kills: int, image: str | None) 
 
 
 def _settle(scene: Scene, console: Console) -> None:
-    """Wait until the files of the state have a snapshot: its maintenance runs each minute."""
-    time.sleep(90)
+    """Wait until the files of the state have a snapshot."""
+    time.sleep(SETTLE_SECONDS)
     console.line(f"stateful: the state has {_state_bytes(scene) / 2**20:,.0f} MiB")
 
 

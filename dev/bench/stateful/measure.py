@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from bench.options import Journal, Options
@@ -21,72 +22,72 @@ FOLDER: Final = Path(__file__).parent / "pipeline"
 KEYS: Final = 1_000_000
 ROUNDS: Final = 2
 BATCHES: Final = {
-    f"{contestant}: {query}": (contestant, query)
-    for query in BLOCKS
-    for contestant in ((FENCED, NATIVE, SLOW, FLOOR) if query == "count" else (FENCED, NATIVE, SLOW))
+    **{f"{contestant}: {query}": (contestant, query) for query in BLOCKS for contestant in (FENCED, NATIVE)},
+    **{f"{contestant}: count": (contestant, "count") for contestant in (SLOW, FLOOR)},
 }
-"""The parts that are measured in turns."""
-KILLS: Final = 10
-
-
-def _large(scene: Scene, console: Console, options: Options) -> list[Sample]:
-    return large.measure(scene, console, kills=KILLS, image=options.before_job)
+"""Contestants and queries by part."""
 
 
 def _chunks(scene: Scene, console: Console, options: Options) -> list[Sample]:  # noqa: ARG001 - as `_large`
     return chunks.measure(scene)
 
 
-ONCE: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {"chunks": _chunks, "1 GB": _large}
-"""The parts that are measured once."""
+def _large(scene: Scene, console: Console, options: Options) -> list[Sample]:
+    return large.measure(scene, console, image=options.before_job)
+
+
+OTHERS: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {"chunks": _chunks, "1 GB": _large}
+"""Parts with samples of their own."""
+PARTS: Final = ("chunks", *BATCHES, "1 GB")
+ONCE: Final = {*OTHERS, *(part for part, (contestant, _) in BATCHES.items() if contestant in {SLOW, FLOOR})}
+"""Parts that are measured in the first round alone."""
 
 
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts, in rounds; each figure is kept as soon as it is there."""
     rounds = options.rounds or ROUNDS
-    parts = options.chosen([*BATCHES, *ONCE])
+    parts = options.chosen(list(PARTS))
     journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
     left = [
         (number, part)
         for number in range(rounds)
         for part in parts[:: 1 if number % 2 == 0 else -1]
-        if not journal.has(part, number) and (part in BATCHES or number == 0)
+        if not journal.has(part, number) and (part not in ONCE or number == 0)
     ]
     notes: list[str] = []
     if left:
         with staged(console, [part for _, part in left]) as scene:
             for number, part in left:
                 try:
-                    if part in ONCE:
-                        journal.add(
-                            part, number, samples=[asdict(sample) for sample in ONCE[part](scene, console, options)]
-                        )
-                        result(journal, rounds, notes).save(options.into)
-                        continue
-                    found = contest.run(scene, *BATCHES[part], image=options.before_job)
+                    journal.add(part, number, **_part(scene, console, options, part))
                 except Exception as error:  # noqa: BLE001 - the others are measured nevertheless
                     notes.append(f"{part}, round {number + 1}: not measured: {error}")
                     console.line(f"stateful: {notes[-1]}")
                 else:
-                    journal.add(part, number, blocks=[asdict(block) for block in found])
-                    said = ", ".join(f"{block.block}: {_median(block.took):.0f} ms" for block in found)
-                    console.line(f"stateful: round {number + 1}, {part}: {said}")
+                    console.line(f"stateful: round {number + 1}: {part}")
                     result(journal, rounds, notes).save(options.into)
                 clean(scene)
     return result(journal, rounds, notes)
 
 
+def _part(scene: Scene, console: Console, options: Options, part: str) -> dict[str, Any]:
+    """Return the figures of a part, for the journal."""
+    if part in OTHERS:
+        return {"samples": [asdict(sample) for sample in OTHERS[part](scene, console, options)]}
+    found = contest.run(scene, *BATCHES[part], image=options.before_job)
+    for block in found:
+        console.line(f"stateful: {part}: batches of {block.block}: {median(block.took):.0f} ms")
+    return {"blocks": [asdict(block) for block in found]}
+
+
 def result(journal: Journal, rounds: int, notes: list[str]) -> Result:
     """Return all that is known so far."""
     samples: list[Sample] = []
-    for part in BATCHES:
+    for part in PARTS:
         lines = [line for line in journal.lines(part) if line["round"] < rounds]
-        for index, block in enumerate(lines[0]["blocks"] if lines else []):
-            of_block = [line["blocks"][index] for line in lines]
-            samples += _samples(f"{part}, {block['block']}", of_block)
-    for part in ONCE:
-        for line in journal.lines(part)[:1]:
-            samples += [Sample(**sample) for sample in line["samples"]]
+        for index, block in enumerate(lines[0].get("blocks", ()) if lines else ()):
+            samples += _samples(f"{part}, {block['block']}", [line["blocks"][index] for line in lines])
+        samples += [Sample(**sample) for line in lines for sample in line.get("samples", ())]
     return Result(NAME, samples, {**journal.conditions, "rounds": rounds}, notes)
 
 
@@ -122,7 +123,3 @@ def clean(scene: Scene) -> None:
     scene.forget_fence()
     for table in scene.tables:
         scene.cassandra.execute(f"TRUNCATE {table}")
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
