@@ -25,7 +25,7 @@ from fencepost.state.webhdfs.name_service import NameService
 
 log = logging.getLogger("fencepost.bench")
 done: Counter[str] = Counter()
-cpu: dict[int, float] = {}
+cpu: dict[threading.Thread, float] = {}
 """CPU-s of each thread of the name service that has answered, up to its newest answer."""
 
 
@@ -41,7 +41,7 @@ def install() -> None:
         operation = request.parameters.get("op", "").upper()
         answer = handle(service, request)
         _add(f"request {operation}")
-        cpu[threading.get_ident()] = time.thread_time()
+        cpu[threading.current_thread()] = time.thread_time()
         return answer
 
     NameService.handle = handled  # type: ignore[assignment, method-assign]
