@@ -18,6 +18,8 @@ from fencepost_cli.errors import CliError
 BASE_IMAGE: Final = "registry.example/fencepost-job:0.1.0"
 _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _TEMPLATES: Final = "templates"
+_SUFFIX: Final = ".template"
+"""Of a template that tools would take for one of this repository's own files."""
 
 
 class Ci(StrEnum):
@@ -78,11 +80,16 @@ def project_files(choices: Choices) -> dict[str, str]:
         if choices.is_stateful
         else f"One row in Cassandra for each record of the topic `{choices.topic}`.",
     }
-    paths = {"job.py": f"{module}.py", "test_job.py": f"test_{module}.py", "gitignore": ".gitignore"}
-    paths["records.jsonl"] = f"{choices.topic}.jsonl"
+    paths = {
+        "job.py": f"{module}.py",
+        "test_job.py": f"test_{module}.py",
+        "gitignore": ".gitignore",
+        "records.jsonl": f"{choices.topic}.jsonl",
+    }
     found = {
-        paths.get(template.name, template.name): string.Template(template.read_text()).substitute(names)
+        paths.get(name, name): string.Template(template.read_text()).substitute(names)
         for template in _templates(kind)
+        for name in [template.name.removesuffix(_SUFFIX)]
     }
     if choices.ci is not Ci.NONE:
         text = (files("fencepost_cli.projects") / _TEMPLATES / "ci" / f"{choices.ci}.yaml").read_text()
