@@ -33,7 +33,8 @@ def inspect_image(image: str) -> Mapping[str, Any]:
 
 def run_in_image(image: str, command: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a new container without network, with `text` on its standard input. Raises CliError."""
-    options = ["--rm", "--interactive", "--network", "none", "--entrypoint", command[0]]
+    # Java looks up the name of its host, which has no address without a network.
+    options = ["--rm", "--interactive", "--network", "none", "--hostname", "localhost", "--entrypoint", command[0]]
     return _run([_engine(), "run", *options, image, *command[1:]], text)
 
 
