@@ -55,7 +55,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Begin and check a streaming pipeline, show what it has read and committed, prove it, and repair.",
+    help="Begin, check and run a streaming pipeline; show what it has read and committed, verify it, and repair it.",
 )
 app.add_typer(fence.app, name="fence")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -15,6 +15,7 @@ from fencepost_cli.checking import image as images
 from fencepost_cli.checking.cluster import missing_objects, missing_tables, tables_of
 from fencepost_cli.checking.cql_schema import tables as tables_in
 from fencepost_cli.checking.manifest import Manifest, read_manifests
+from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import Format, note, print_json, print_line, working
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Cluster, Finding, Forwards, Found, Ports
@@ -63,9 +64,7 @@ def check(
     output: Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")] = Format.TABLE,
 ) -> None:
     """Find what is wrong with a manifest, its code or an image, before it runs; exit code 1 if something is."""
-    ports = context.find_object(Ports)
-    if ports is None:
-        raise CliError("the command was started without its ports", remedy="start it as `fencepost`")
+    ports = ports_of(context)
     is_manifest = Path(target).suffix in _SUFFIXES
     manifest = Path(target) if is_manifest else pipeline
     options = _Options(

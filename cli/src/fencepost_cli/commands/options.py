@@ -147,7 +147,7 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
             ] = None,
             **own: Any,  # noqa: ANN401 - the command's options, of any type
         ) -> None:
-            ports: Ports = context.find_object(Ports) or _no_ports()
+            ports: Ports = ports_of(context)
             where, name = split_reference(pipeline, namespace)
             cluster = ports.cluster(kubeconfig_context)
             overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
@@ -232,5 +232,9 @@ def parse_moment(text: str, option: str, *, what: str = "not a time", remedy: st
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _no_ports() -> Ports:
-    raise CliError("the command was started without its ports", remedy="start it as `fencepost`")
+def ports_of(context: typer.Context) -> Ports:
+    """Return the adapters of a command. Raises CliError without any."""
+    found = context.find_object(Ports)
+    if found is None:
+        raise CliError("the command was started without its ports", remedy="start it as `fencepost`")
+    return found

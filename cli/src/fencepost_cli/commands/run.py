@@ -16,6 +16,7 @@ import typer
 from fencepost.contract import ExitCode as RunExit
 from fencepost.contract import SqliteSink, Verdict
 from fencepost.local.request import Committed, Event, Request
+from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import Column, note, print_error, print_line, print_table
 from fencepost_cli.errors import CliError
 from fencepost_cli.local.request import Choices, read_pipeline, request, watched
@@ -77,7 +78,7 @@ def run(
     """Run a pipeline on this machine; its rows go to tables of a SQLite file."""
     if not local:
         raise CliError("a pipeline runs on a cluster once it is applied", remedy="add --local to run it here")
-    ports: Ports = context.find_object(Ports) or _no_ports()
+    ports = ports_of(context)
     # A JVM that is killed may still write.
     with tempfile.TemporaryDirectory(prefix="fencepost-local-", ignore_cleanup_errors=True) as folder:
         choices = Choices(
@@ -234,7 +235,3 @@ def _delete(database: Path) -> None:
 
 def _never() -> bool:
     return False
-
-
-def _no_ports() -> Ports:
-    raise CliError("the command was started without its ports", remedy="start it as `fencepost`")

@@ -15,7 +15,7 @@ from fencepost.contract.codec import ContractError
 from fencepost.local.request import PROCESS, Event, Request
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import LocalEnd
-from fencepost_cli.stores.spark_process import check_installed, variables
+from fencepost_cli.stores.spark_process import NO_ANSWER, check_installed, variables
 
 LOOK: Final = 0.5
 """Seconds between two looks at what may end the process."""
@@ -26,7 +26,7 @@ def run_local(request: Request, show: Callable[[Event], object], is_stale: Calla
 
     An interrupt lets it commit the batch in progress; a second one kills it. Raises CliError.
     """
-    check_installed("the pipeline runs", extra="local")
+    check_installed("the pipeline runs")
     # A session of its own: an interrupt of the terminal is for this process, which passes it on.
     # -P: no module of the folder in which the command is called.
     with subprocess.Popen(
@@ -59,8 +59,7 @@ def _followed(
                 if line is None:
                     raise CliError(
                         f"the process that runs the pipeline ended with {process.wait()}",
-                        remedy="see whether `java -version` is 17 or 21, and whether this machine has 2 GiB of free"
-                        " memory",
+                        remedy=NO_ANSWER,
                     )
                 event = _event(line)
                 show(event)

@@ -19,7 +19,7 @@ from fencepost.state.questions import READER, Answer, OperatorsQuestion, Request
 from fencepost.state.reading import readable
 from fencepost_cli.errors import CliError
 from fencepost_cli.stores.cassandra import PATIENCE
-from fencepost_cli.stores.spark_process import check_installed, variables
+from fencepost_cli.stores.spark_process import NO_ANSWER, check_installed, variables
 
 
 def ask_state(
@@ -29,7 +29,7 @@ def ask_state(
 
     Raises CliError.
     """
-    check_installed("the state is read", extra="state")
+    check_installed("the state is read")
     failures: list[Exception] = []
     began = time.monotonic()
     # A JVM that is interrupted may still write.
@@ -77,7 +77,7 @@ def _answer(request: Request, scratch: Path) -> Answer:
         last = lines[-1] if lines else "it said nothing"
         raise CliError(
             f"the process that reads the state ended with {ended.returncode}: {last}",
-            remedy="see whether `java -version` is 17 or 21, and whether this machine has 2 GiB of free memory",
+            remedy=NO_ANSWER,
         ) from error
 
 

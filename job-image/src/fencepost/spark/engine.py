@@ -72,8 +72,9 @@ class SparkEngine:
         self._queries = PreparedQueries(spark, task_half.RESULT_COLUMNS, returned=task_half.REPORTED)
         self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
-        self._left_out: Mapping[str, Collection[int]] = {}
         """Mean bytes of a record in the last batch that had some."""
+        self._left_out: Mapping[str, Collection[int]] = {}
+        """Offsets by 'topic/partition' that no batch reads."""
         self._has_failed = False
         """Whether tasks of a failed job may still run."""
 

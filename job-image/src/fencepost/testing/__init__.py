@@ -4,7 +4,7 @@ The package brings the fixtures of `fencepost.pytest_plugin`:
 
 def test_departures(batch_test):
     departures = batch_test(transform)
-    assert len(departures.rows([{"value": b'{"flight": 1}'}])[""]) == 1
+    assert len(departures.rows([{"value": b'{"flight": 1}'}])["rows"]) == 1
     departures.assert_deterministic([{"value": b'{"flight": 1}'}, {"value": b'{"flight": 2}'}])
 """
 
