@@ -125,7 +125,16 @@ class Consumer:
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
+        """Give nothing before these positions."""
         self.is_assigned, self.assigned = bool(parts), list(parts)
+        starts = {part.partition: part.offset for part in parts}
+        self.arriving = [(at, one) for at, one in self.arriving if not self._is_before(one, starts)]
+
+    @staticmethod
+    def _is_before(message: Message | Fetched, starts: Mapping[int, int]) -> bool:
+        if isinstance(message, Fetched) or message.code is not None:
+            return False
+        return message.offset_ < starts.get(message.partition_, 0)
 
     def unassign(self) -> None:
         self.is_assigned = False
@@ -224,6 +233,19 @@ def test_a_record_behind_the_range_ends_it_at_once(read: Any) -> None:
     consumer, batches = read([Range("t", 0, 0, 3)], {0.01: records(0, [0, 1, 4, 5])})
     assert offsets(batches) == [(0, 0), (0, 1)]
     assert consumer.now == 0.01
+
+
+def test_a_partition_of_which_one_record_is_left_out_is_read_on_both_sides(read: Any) -> None:
+    """Partition 0 lacks offset 2, partition 1 offsets 7 and 8."""
+    _, batches = read(
+        [Range("t", 0, 0, 2), Range("t", 0, 3, 5), Range("t", 1, 6, 7), Range("t", 1, 9, 10), Range("t", 1, 11, 12)],
+        {
+            0.01: [*records(0, [0, 1]), *records(1, [6])],
+            0.02: [*records(0, [3, 4]), *records(1, [9])],
+            0.03: records(1, [11]),
+        },
+    )
+    assert sorted(offsets(batches)) == [(0, 0), (0, 1), (0, 3), (0, 4), (1, 6), (1, 9), (1, 11)]
 
 
 def test_a_range_without_any_record_gives_no_batch(read: Any) -> None:

@@ -123,11 +123,27 @@ def read(
     ids = {part.topic: part.topic_id for part in todo if part.topic_id is not None}
     confirm = partial(topics.confirm, ids, patience=patience)
     try:
-        for batch in _Reading(client, todo, properties, patience, reached, seen, confirm).batches():
-            _record_bytes[key] = batch.nbytes / batch.num_rows
-            yield batch
+        for parts in _rounds(todo):
+            for batch in _Reading(client, parts, properties, patience, reached, seen, confirm).batches():
+                _record_bytes[key] = batch.nbytes / batch.num_rows
+                yield batch
     except DriverError as error:
         raise as_worker_error(error) from error
+
+
+def _rounds(ranges: Sequence[Range]) -> list[list[Range]]:
+    """Return the ranges in groups with one of each partition: a consumer has one position there.
+
+    A partition has several where records are left out.
+    """
+    of_partition: dict[str, int] = {}
+    rounds: list[list[Range]] = []
+    for part in ranges:
+        number = of_partition[part.key] = of_partition.get(part.key, -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(part)
+    return rounds
 
 
 def check(
@@ -243,7 +259,7 @@ def content_bytes(records: pa.RecordBatch) -> int:
 
 
 class _Reading:
-    """One task's read: where each partition is, and which are done."""
+    """One read of a range of each partition: where each one is, and which are done."""
 
     def __init__(
         self,
