@@ -29,6 +29,16 @@ def staged() -> Iterator[Scene]:
         scene.clear()
 
 
+def clean(scene: Scene) -> None:
+    """Remove what a contestant left; the topic stays."""
+    if scene.kubectl.get("namespace", scene.kubectl.namespace) is not None:
+        scene.remove_pipeline()
+        scene.kubectl.delete("namespace", scene.kubectl.namespace, seconds=180)
+    scene.forget_fence()
+    for table in scene.tables:
+        scene.cassandra.execute(f"TRUNCATE {table}")
+
+
 def make_namespace(scene: Scene) -> None:
     """Make the namespace before the pipeline, so that the `ConfigMap`s of a bench can be in it."""
     name = scene.kubectl.namespace

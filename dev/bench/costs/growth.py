@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from confluent_kafka import Producer
-
+from bench import producing
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
 from bench.stage import make_namespace, staged, wait_for_commit
@@ -164,29 +163,9 @@ def clear(scene: Scene, variant: Variant) -> None:
 
 def produce(servers: str, variant: Variant, count: int) -> None:
     """Produce so many records of one size, round robin. Raises ValueError when Kafka does not confirm them."""
-    refused: list[object] = []
-    producer = Producer(
-        {"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True, "message.max.bytes": 2 * MB}
-    )
     value = os.urandom(variant.size)
-
-    def delivered(error: object, _message: object) -> None:
-        if error is not None:
-            refused.append(error)
-
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(TOPIC, value=value, partition=number % variant.partitions, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise ValueError(f"Kafka did not confirm {left} records")
-    if refused:
-        raise ValueError(f"Kafka refused {len(refused)} records: {refused[0]}")
+    records = ({"value": value, "partition": number % variant.partitions} for number in range(count))
+    producing.produce(servers, TOPIC, records, largest=2 * MB)
 
 
 def tables(variant: Variant) -> Iterator[str]:

@@ -10,10 +10,10 @@ from typing import Final
 
 from bench import cpu
 from bench.contest import run
-from bench.costs.peers import CONTESTANTS, PER_BATCH, clean
+from bench.costs.peers import CONTESTANTS, PER_BATCH
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
-from bench.stage import source, staged
+from bench.stage import clean, source, staged
 from flights.console import Console
 
 NAME: Final = "memtables"

@@ -17,7 +17,7 @@ from bench import cpu
 from bench.contest import Contestant, Mark, fencepost, run
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
-from bench.stage import make_namespace, source, staged
+from bench.stage import clean, make_namespace, source, staged
 from demo.scene import Scene
 from flights.console import Console
 from flights.ledger import Ledger
@@ -156,16 +156,6 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
     "Fencepost without any commit": pipeline(entrypoint="uncommitted:transform", committing=False),
     "Fencepost, record batches without any commit": pipeline(entrypoint="uncommitted:record_batches", committing=False),
 }
-
-
-def clean(scene: Scene) -> None:
-    """Remove what a contestant left; the topic stays."""
-    if scene.kubectl.get("namespace", scene.kubectl.namespace) is not None:
-        scene.remove_pipeline()
-        scene.kubectl.delete("namespace", scene.kubectl.namespace, seconds=180)
-    scene.forget_fence()
-    for table in scene.tables:
-        scene.cassandra.execute(f"TRUNCATE {table}")
 
 
 def ceiling_code() -> dict[str, Any]:

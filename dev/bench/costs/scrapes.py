@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from bench import cpu
 from bench.contest import Run, fencepost, run
-from bench.costs.peers import clean
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
-from bench.stage import make_namespace, source, staged
+from bench.stage import clean, make_namespace, source, staged
 from demo.scene import DRIVER, Scene
 from fencepost.contract import METRICS_PORT
 from flights.console import Console

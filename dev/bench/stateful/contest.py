@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from bench import cpu
 from bench.contest import RUN_SECONDS, ContestError, followed, started
 from bench.delays.recovery import log_lines
 from bench.stateful.contestants import BLOCKS, Block, blocks, patch, records
 from demo.scene import DRIVER, Scene
-
-SPARK: Final = ("driver", "worker", "master")
 
 
 @dataclass(frozen=True, slots=True)

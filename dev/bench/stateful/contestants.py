@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,9 +37,8 @@ class Block:
 
 def blocks(schedule: str) -> list[Block]:
     """Return the two blocks of a schedule that are measured."""
-    parts = [tuple(map(int, part.split("x"))) for part in schedule.split(",")]
     found, first = [], 0
-    for place, (batches, records) in enumerate(parts):
+    for place, (batches, records) in enumerate(_parts(schedule)):
         if place % 2:
             found.append(Block(f"{records:,}", records, first, first + batches))
         first += batches
@@ -48,7 +47,14 @@ def blocks(schedule: str) -> list[Block]:
 
 def records(schedule: str) -> int:
     """Return how many records all batches of a schedule have."""
-    return sum(batches * size for batches, size in (map(int, part.split("x")) for part in schedule.split(",")))
+    return sum(batches * size for batches, size in _parts(schedule))
+
+
+def _parts(schedule: str) -> Iterator[tuple[int, int]]:
+    """Yield how many batches follow each other, and the records of each."""
+    for part in schedule.split(","):
+        batches, size = part.split("x")
+        yield int(batches), int(size)
 
 
 def patch(contestant: str, query: str, *, image: str | None = None) -> dict[str, Any]:

@@ -6,14 +6,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from confluent_kafka import Producer
-
 from bench.contest import RUN_SECONDS
 from bench.delays.recovery import STEPS, log_lines, recoveries
+from bench.producing import produce
 from bench.samples import Sample
 from bench.stage import wait_for_commit
 from demo.scene import Killed, Scene
@@ -43,7 +42,7 @@ def measure(scene: Scene, console: Console, *, image: str | None) -> list[Sample
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
     try:
         console.line(f"stateful: producing {KEYS:,} records of {SIZE:,} bytes")
-        produce(scene.environment.kafka_host, KEYS)
+        produce(scene.environment.kafka_host, TOPIC, map(_record, range(KEYS)))
         return _measured(scene, console, image=image)
     finally:
         Topics(scene.environment.kafka_host).delete(TOPIC)
@@ -65,7 +64,7 @@ def _measured(scene: Scene, console: Console, *, image: str | None) -> list[Samp
                 return scene.signal_driver("KILL")
 
             found[f", {where}"], _ = recoveries(f"stateful: {where}", scene, console, stop, times=kills)
-        memory = [float(_memory(scene, pattern)) / 2**20 for pattern in ("total_rss", "total_inactive_file")]
+        memory = _resident_bytes(scene) / 2**20
     return [
         *(
             Sample(f"{name}{suffix}", "s", [span for one in all_ if (span := one.between(*ends)) is not None])
@@ -76,7 +75,7 @@ def _measured(scene: Scene, console: Console, *, image: str | None) -> list[Samp
             )
         ),
         Sample("1 GB, state in Cassandra", "MiB", [_state_bytes(scene) / 2**20]),
-        Sample("1 GB, worker's memory", "MiB", memory[:1]),
+        Sample("1 GB, worker's memory", "MiB", [memory]),
     ]
 
 
@@ -108,25 +107,14 @@ def _forget(scene: Scene) -> None:
     scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"find {CACHE} -type f -delete")
 
 
-def _memory(scene: Scene, name: str) -> int:
-    """Return a figure of the worker's memory in bytes."""
+def _resident_bytes(scene: Scene) -> int:
+    """Return the worker's memory without files; 0 where it does not say."""
     with suppress(KubectlError, IndexError):
         said = scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", "cat /sys/fs/cgroup/memory/memory.stat")
         for line in said.splitlines():
-            if line.startswith(f"{name} "):
+            if line.startswith("total_rss "):
                 return int(line.split()[1])
     return 0
-
-
-def produce(servers: str, count: int, *, first: int = 0) -> None:
-    """Produce a record for each key from `first` on. Raises ValueError when Kafka does not confirm them."""
-    producer = _producer(servers)
-    for number in range(first, first + count):
-        _send(producer, number)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise ValueError(f"Kafka did not confirm {left} records")
 
 
 @contextmanager
@@ -134,15 +122,12 @@ def flowing(servers: str) -> Iterator[None]:
     """Produce at RATE while the block runs."""
     stop = threading.Event()
 
-    def send() -> None:
-        producer, chance = _producer(servers), random.Random(27)
+    def changes() -> Iterator[Mapping[str, Any]]:
+        chance = random.Random(27)
         while not stop.wait(0.1):
-            for _ in range(round(RATE / 10)):
-                _send(producer, chance.randrange(KEYS))
-            producer.poll(0)
-        producer.flush(60)
+            yield from (_record(chance.randrange(KEYS)) for _ in range(round(RATE / 10)))
 
-    sending = threading.Thread(target=send, name="load of the large state")
+    sending = threading.Thread(target=produce, args=[servers, TOPIC, changes()], name="load of the large state")
     sending.start()
     try:
         yield
@@ -151,15 +136,5 @@ def flowing(servers: str) -> Iterator[None]:
         sending.join()
 
 
-def _producer(servers: str) -> Producer:
-    return Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
-
-
-def _send(producer: Producer, key: int) -> None:
-    while True:
-        try:
-            producer.produce(TOPIC, key=f"k{key:09d}", value=os.urandom(SIZE), partition=key % PARTITIONS)
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            return
+def _record(key: int) -> Mapping[str, Any]:
+    return {"key": f"k{key:09d}", "value": os.urandom(SIZE), "partition": key % PARTITIONS}

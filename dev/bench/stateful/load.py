@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Final
-
-from confluent_kafka import Producer
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 TOPIC: Final = "bench-stateful"
 PARTITIONS: Final = 4
@@ -17,32 +16,12 @@ LATEST_MS: Final = 600_000
 """How late a late record is at most; the windows wait for half of that."""
 
 
-def produce(servers: str, keys: int, more: int) -> None:
-    """Produce `keys` records with a key each, and `more` with random ones of these. Raises ValueError."""
-    refused: list[object] = []
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
-
-    def delivered(error: object, _message: object) -> None:
-        if error is not None:
-            refused.append(error)
-
+def records(keys: int, more: int) -> Iterator[Mapping[str, Any]]:
+    """Yield `keys` records with a key each, and `more` with random ones of these."""
     chance = random.Random(27)
     begin = int(time.time() * 1000) - STEP_MS * (keys + more)
     for number in range(keys + more):
         key = number if number < keys else chance.randrange(keys)
         late = chance.randrange(LATEST_MS) if chance.random() < LATE else 0
         moment = begin + STEP_MS * number - late
-        while True:
-            try:
-                producer.produce(
-                    TOPIC, key=f"k{key:09d}", partition=number % PARTITIONS, timestamp=moment, on_delivery=delivered
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise ValueError(f"Kafka did not confirm {left} records")
-    if refused:
-        raise ValueError(f"Kafka refused {len(refused)} records: {refused[0]}")
+        yield {"key": f"k{key:09d}", "partition": number % PARTITIONS, "timestamp": moment}

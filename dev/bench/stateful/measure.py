@@ -10,7 +10,9 @@ from statistics import median
 from typing import Any, Final
 
 from bench.options import Journal, Options
+from bench.producing import produce
 from bench.samples import Result, Sample
+from bench.stage import clean
 from bench.stateful import chunks, contest, large, load
 from bench.stateful.contestants import BLOCKS, FENCED, FLOOR, NATIVE, SLOW, records
 from demo.scene import Scene
@@ -110,16 +112,7 @@ def staged(console: Console, parts: Sequence[str]) -> Iterator[Scene]:
         total = max((records(BLOCKS[BATCHES[part][1]]) for part in parts if part in BATCHES), default=0)
         if total:
             console.line(f"stateful: producing {total:,} records")
-            load.produce(scene.environment.kafka_host, min(total, KEYS), max(total - KEYS, 0))
+            sent = load.records(min(total, KEYS), max(total - KEYS, 0))
+            produce(scene.environment.kafka_host, load.TOPIC, sent)
         yield scene
         scene.clear()
-
-
-def clean(scene: Scene) -> None:
-    """Remove what a contestant left; the topic stays."""
-    if scene.kubectl.get("namespace", scene.kubectl.namespace) is not None:
-        scene.remove_pipeline()
-        scene.kubectl.delete("namespace", scene.kubectl.namespace, seconds=180)
-    scene.forget_fence()
-    for table in scene.tables:
-        scene.cassandra.execute(f"TRUNCATE {table}")
