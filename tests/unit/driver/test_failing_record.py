@@ -43,6 +43,15 @@ def test_no_record_is_named_where_all_fail_or_none_does_alone() -> None:
     assert failing_record((Range("t", 0, 7, 8),), rehearsal(lambda *_: True)) is None
 
 
+def test_a_batch_without_records_is_not_searched() -> None:
+    """A timer that raises, in code that cannot be called without a stream."""
+
+    def rehearse(_: Piece) -> int:
+        raise RecordFailed("only for streams")
+
+    assert failing_record((), rehearse) is None
+
+
 def test_a_record_that_passes_the_second_time_is_not_named() -> None:
     tried: list[Piece] = []
 

@@ -411,6 +411,20 @@ def test_a_record_that_fails_is_named_and_then_left_out_of_the_batch_that_failed
     assert pipeline.outcome()[1] == {place: count for place, count in expected.items() if count}
 
 
+def only_for_streams(events: DataFrame, context: StreamContext) -> DataFrame:
+    """Fail for one record, and for records that are not a stream."""
+    if not events.isStreaming:
+        raise ValueError("no stream")
+    return failing_at_seven(events, context)
+
+
+def test_code_that_needs_a_stream_ends_with_what_failed_in_it(made: Callable[[], Pipeline]) -> None:
+    pipeline = made()
+    pipeline.isolate, pipeline.function = True, only_for_streams
+    with pytest.raises(RecordFailed, match="offset 7"):
+        pipeline.run()
+
+
 def test_a_run_continues_after_what_was_accepted_as_lost(made: Callable[[], Pipeline]) -> None:
     """Before the claim, and within a run, which ends then: Spark's query cannot move on without a batch."""
     pipeline = made()

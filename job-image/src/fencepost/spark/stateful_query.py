@@ -171,7 +171,11 @@ class StatefulQuery:
         context = batch_context.of_warm_up(self._config, self._spark, batch, states=self._states)
         self._spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
         with sink_job.translated(context, is_warm_up=False):
-            rows = self._stream(self._source.batch(batch), self._context())
+            records = self._source.batch(batch)
+            try:
+                rows = self._stream(records, self._context())
+            except Exception as error:
+                raise failures.of_transform(error, is_warm_up=False) from error
             with self._once(rows) as shared:
                 outputs = self._outputs(shared, context, is_warm_up=False)
                 self._sinks.run(self._sinks.reports(outputs, record_batches.token_of(context)))

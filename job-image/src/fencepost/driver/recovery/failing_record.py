@@ -22,6 +22,8 @@ def failing_record(batch: Piece, rehearse: Callable[[Piece], int]) -> PoisonReco
     None where no record does, or every record: then the state or the code is the cause.  `rehearse` returns how many
     records it has tried.  Raises the DriverError of a rehearsal that no record is to blame for.
     """
+    if not batch:  # a timer failed, or a window that closes
+        return None
     bisection, passed = Bisection(batch), 0
     while (piece := bisection.piece) is not None:
         found = _tried(piece, rehearse)
