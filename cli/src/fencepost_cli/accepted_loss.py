@@ -29,6 +29,8 @@ class AcceptedLoss:
 
     def explains(self, before: int, after: int | None) -> bool:
         """Return whether a claim that continues without the range moves the offset so; None: it drops the partition."""
+        if self.reason == Reason.POISON_RECORD:  # the batch that leaves it out moves past it
+            return False
         if self.is_replaced:
             return self.start == before
         if self.reason == Reason.LOG_TRUNCATED:

@@ -62,6 +62,21 @@ def test_records_that_retention_took_are_lost_and_not_missing() -> None:
     world.json("fence", "verify", "shop/orders", "--exact", code=1)
 
 
+def test_a_record_that_is_left_out_is_lost_and_not_missing() -> None:
+    """Its offset explains no jump of a claim, and rows beyond the planned offsets are still a finding."""
+    skipped = loss(5, 6, Reason.POISON_RECORD)
+    world = world_of(lives(("a", 0, 4), ("a", 4, 12)), range(12), skipped)
+    world.positions_of["shop.orders"].remove(("orders", 0, 5))
+    printed = world.json("fence", "verify", "shop/orders", "--exact")
+    (part,) = printed["sinks"][0]["partitions"]
+    assert (printed["findings"], part["missing"], part["lost"]) == ([], 0, 1)
+    assert not skipped.explains(5, 6)
+    world.accepted_losses.append(loss(13, 14, Reason.POISON_RECORD))
+    world.positions_of["shop.orders"].append(("orders", 0, 13))
+    printed = world.json("fence", "verify", "shop/orders", "--exact", code=1)
+    assert printed["findings"] == ["sink orders, orders/0: 1 offsets have rows and were never planned"]
+
+
 def test_rows_of_a_topic_that_was_recreated_are_of_an_earlier_log() -> None:
     recreated = loss(12, 14, Reason.TOPIC_RECREATED, "orders/0:4")
     world = world_of(lives(("a", 0, 12), ("b", 4, 6)), range(12), recreated)

@@ -69,6 +69,14 @@ def test_an_impossible_rewind_is_a_violation(changes: dict[str, object], violati
     assert any(violation in found for found in check_history(rewound(**changes)).violations)
 
 
+def test_a_rewind_may_set_the_state_alone() -> None:
+    taken = replace(story()[-1], epoch=3, driver=None, version=8, clock=300)
+    back = replace(taken, version=9, clock=302)
+    found = check_history([*story(), taken, back, replace(back, driver="c", version=10)])
+    assert found.violations == ()
+    assert found.rewinds == 1
+
+
 def test_offsets_that_are_committed_again_have_the_last_commits_timestamp() -> None:
     writers = Writers.of(rewound())
     assert [writers.timestamp("t/0", offset) for offset in (0, 2, 3, 5)] == [101, 101, 303, 303]

@@ -254,10 +254,13 @@ def _is_cut(before: Change, after: Change) -> bool:
 
 
 def is_rewind(before: Change, after: Change) -> bool:
-    """Return whether the second of two changes set the offsets back, while no driver held the row."""
+    """Return whether the second of two changes set the offsets back, or the state alone, while no driver held the row.
+
+    An adoption leaves the clock as it is.
+    """
     follows = (after.epoch, after.version) == (before.epoch, before.version + 1)
     unheld = before.driver is None and after.driver is None
-    return follows and unheld and dict(after.offsets) != dict(before.offsets)
+    return follows and unheld and (dict(after.offsets) != dict(before.offsets) or after.clock != before.clock)
 
 
 def is_commit(before: Change, after: Change) -> bool:

@@ -234,7 +234,7 @@ class _Losses:
         for loss in sorted(losses, key=lambda loss: (loss.at is not None, loss.at, loss.start)):
             if loss.is_replaced:
                 gone, start = [], starts_of(loss.choice or "").get(key)
-            if loss.reason == Reason.OFFSET_OUT_OF_RANGE:
+            if loss.reason in {Reason.OFFSET_OUT_OF_RANGE, Reason.POISON_RECORD}:
                 gone.append((loss.start, loss.until))
             else:
                 earlier_until = max(earlier_until, loss.start, loss.until)
