@@ -259,21 +259,26 @@ def test_a_record_of_two_megabytes_is_sent_whole(world: World) -> None:
 
 def test_a_record_is_left_out_by_its_place(world: World) -> None:
     """Both forms of a place are taken."""
-    for place in ("orders/0@70", "orders/0/70"):
+    for place in ("orders/0@13", "orders/0/13"):
         printed = world.json("dead-letters", "skip", "shop/orders", place, "--by", "ann", "--yes")
-        assert (printed["leftOut"], printed["by"]) == ("orders/0@70", "ann")
+        assert (printed["leftOut"], printed["by"]) == ("orders/0@13", "ann")
     for one in world.left_out:
         assert (one.topic, one.partition, one.offset, one.topic_id) == (
             "orders",
             0,
-            70,
+            13,
             present(world.row).topic_ids["orders"],
         )
 
 
 @pytest.mark.parametrize(
     ("place", "why"),
-    [("orders/0@3", "is committed"), ("orders/9@3", "has not read orders/9"), ("orders", "not the place")],
+    [
+        ("orders/0@3", "is committed"),
+        ("orders/0@14", "beyond what a run has seen: orders/0 ended at 14"),
+        ("orders/9@3", "has not read orders/9"),
+        ("orders", "not the place"),
+    ],
 )
 def test_what_is_not_to_be_read_is_not_left_out(world: World, place: str, why: str) -> None:
     assert why in world.refused("dead-letters", "skip", "shop/orders", place, "--yes")

@@ -50,7 +50,8 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
     world.keep(dead_letter("flights", 12017))
     if line.startswith("fencepost dead-letters skip"):
         row, ids = present(world.row), {"flights": "id"}
-        world.row = replace(row, offsets={**row.offsets, "flights/0": 12000}, topic_ids={**row.topic_ids, **ids})
+        offsets, ends = {**row.offsets, "flights/0": 12000}, {**row.log_ends, "flights/0": 12100}
+        world.row = replace(row, offsets=offsets, log_ends=ends, topic_ids={**row.topic_ids, **ids})
     world.retention["flights"] = {}
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
     if line.startswith("fencepost state"):

@@ -263,6 +263,11 @@ def skip(
                 f"{place} is committed: {key} continues at {committed}",
                 remedy="rewind to before the record first, then leave it out",
             )
+        if offset >= (end := max(row.log_ends.get(key, 0), row.written_until.get(key, 0))):
+            raise CliError(
+                f"{place} is beyond what a run has seen: {key} ended at {end}",
+                remedy="name the record that status.failure names, or its log",
+            )
         if not yes:
             ask(f"Let {target.key} leave out {place}? No run will read the record, also after a rewind.")
         left_out = LeftOut(
