@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from fencepost.contract import ExitCode as RunExit
-from fencepost.contract import SqliteSink, Verdict
-from fencepost.local.request import Committed, Event, Request
+from fencepost.contract import Verdict
+from fencepost.local.request import Request
 from fencepost_cli.commands.options import ports_of
-from fencepost_cli.commands.output import Column, note, print_error, print_line, print_table
+from fencepost_cli.commands.output import note, print_error
+from fencepost_cli.commands.run_output import Progress, show_log
 from fencepost_cli.errors import CliError
-from fencepost_cli.local.request import Choices, read_pipeline, request, watched
+from fencepost_cli.local.request import Choices, read_pipeline, request
+from fencepost_cli.local.watched_files import WatchedFiles
 from fencepost_cli.ports import Ports
 
-SHOWN: Final = 5
-"""Rows of a table that are shown when it gets its first ones."""
 WATCH: Final = 0.5
 """Seconds between two looks at the watched files."""
-OWN: Final = "fencepost_"
-"""How the names of our own columns begin."""
-LOG_LINES: Final = 20
-"""Lines of Spark's log that are shown with a failure."""
 
 
 def run(
@@ -105,7 +98,7 @@ def _run(ports: Ports, path: Path, choices: Choices, *, is_kept: bool, watch: bo
     """Run once; return whether a file has changed, and it is to start over. Raises CliError."""
     pipeline = read_pipeline(path)
     made = request(pipeline, choices)
-    files = Files(watched(pipeline, made))
+    files = WatchedFiles.of(pipeline, made)
     shown = Progress(made)
     ended = ports.local(made, shown.show, files.have_changed if watch else _never)
     if ended.verdict is None:
@@ -120,13 +113,13 @@ def _run(ports: Ports, path: Path, choices: Choices, *, is_kept: bool, watch: bo
 def _fail(verdict: Verdict, made: Request, *, watch: bool) -> None:
     """Say why a run failed. Raises CliError, unless the next change starts it again."""
     error = CliError(verdict.message, remedy=verdict.remedy or "correct it and run again")
-    _show_log(made, verdict.exit_code)
+    show_log(made, verdict.exit_code)
     if not watch:
         raise error
     print_error(error)
 
 
-def _await(files: Files) -> bool:
+def _await(files: WatchedFiles) -> bool:
     note("waiting for a change; Ctrl-C ends")
     try:
         while not files.have_changed():
@@ -134,86 +127,6 @@ def _await(files: Files) -> bool:
     except KeyboardInterrupt:
         return False
     return True
-
-
-@dataclass
-class Files:
-    """Files of which a change is noticed; a module that is new is one too."""
-
-    paths: Sequence[Path]
-    _seen: dict[Path, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._seen = self._now()
-
-    def have_changed(self) -> bool:
-        """Return whether one has, since the start."""
-        return self._now() != self._seen
-
-    def _now(self) -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns if path.exists() else 0 for path in self.paths}
-
-
-@dataclass
-class Progress:
-    """Prints batches, and the first rows of each table."""
-
-    request: Request
-    _records: int = 0
-    _batches: int = 0
-    _shown: set[str] = field(default_factory=set)
-
-    def show(self, event: Event) -> None:
-        """Print an event."""
-        if event.loaded:
-            print_line(f"{event.loaded:,} records are loaded")
-        if event.committed is not None:
-            self._committed(event.committed)
-
-    def summarize(self, *, is_kept: bool) -> None:
-        """Print what the tables have."""
-        print_line(f"{self._records:,} records in {self._batches:,} {'batch' if self._batches == 1 else 'batches'}")
-        for sink in self._tables():
-            with suppress(sqlite3.OperationalError):  # it ended before the table was made
-                count, _, _ = self._read(sink, 0)
-                print_line(f"table {sink.table}: {count:,} rows")
-        if is_kept:
-            print_line(f"rows and progress are in {self.request.database}")
-
-    def _committed(self, batch: Committed) -> None:
-        self._batches += 1
-        self._records += batch.records
-        rows = ", ".join(f"{count:,} rows to {sink}" for sink, count in batch.rows.items())
-        seconds = batch.milliseconds / 1000
-        print_line(f"batch {self._batches:,}: {batch.records:,} records, {rows or 'no rows'}, {seconds:.1f} s")
-        for sink in self._tables():
-            if batch.rows.get(sink.name) and sink.name not in self._shown:
-                self._shown.add(sink.name)
-                count, columns, found = self._read(sink, SHOWN)
-                print_line(f"\n{sink.table} has {count:,} rows; the first ones:")
-                print_table([Column(name) for name in columns], found)
-                print_line()
-
-    def _tables(self) -> list[SqliteSink]:
-        return [sink for sink in self.request.config.sinks if isinstance(sink, SqliteSink)]
-
-    def _read(self, sink: SqliteSink, limit: int) -> tuple[int, list[str], list[tuple[object, ...]]]:
-        """Return how many rows a table has, its columns, and some rows."""
-        table = '"' + sink.table.replace('"', '""') + '"'
-        with closing(sqlite3.connect(self.request.database)) as database:
-            (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - quoted
-            found = database.execute(f"SELECT * FROM {table} LIMIT ?", (limit,))  # noqa: S608 - quoted
-            names = [name for name, *_ in found.description]
-            places = [place for place, name in enumerate(names) if not name.startswith(OWN)]
-            return count, [names[place] for place in places], [tuple(row[place] for place in places) for row in found]
-
-
-def _show_log(made: Request, code: int) -> None:
-    """Print the end of Spark's log, for a failure that may be Spark's."""
-    path = Path(made.log)
-    if code != RunExit.BAD_SPEC and path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
-            note(line)
 
 
 def _keys(given: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -96,11 +96,6 @@ def request(pipeline: Pipeline, choices: Choices) -> Request:
     )
 
 
-def watched(pipeline: Pipeline, request: Request) -> list[Path]:
-    """Return the files whose change starts a run over."""
-    return [pipeline.path, *sorted(Path(request.code).rglob("*.py")), *(Path(each.path) for each in request.files)]
-
-
 def _code(pipeline: Pipeline, choices: Choices) -> Path:
     return (choices.code or pipeline.path.parent).absolute()
 

@@ -16,7 +16,7 @@ CHECKER: Final = "fencepost.testing.code_check"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTable:
-    """A table as a schema file declares it: column name to CQL type, its key, and the keyspace's types by name."""
+    """A table of a schema file or of Cassandra: column name to CQL type, its key, and the keyspace's types by name."""
 
     keyspace: str
     name: str
