@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from fencepost.context import takes_record_batches
-from fencepost.testing import hash_seeds
-from fencepost.testing.authors_modules import disturbed
-from fencepost.testing.current_time import asks_for_the_time
 from fencepost.testing.cuts import check_cuts
+from fencepost.testing.disturbances import hash_seeds
+from fencepost.testing.disturbances.authors_modules import disturbed
+from fencepost.testing.disturbances.current_time import asks_for_the_time
 from fencepost.testing.rows import Keys, Table, listed
 from fencepost.testing.runs import (
     ONLY_SINK,

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fencepost.testing.arrivals import Arrivals, Fields
-from fencepost.testing.authors_modules import disturbed
-from fencepost.testing.hash_seeds import SEEDS, of_workers
+from fencepost.testing.disturbances.authors_modules import disturbed
+from fencepost.testing.disturbances.hash_seeds import SEEDS, of_workers
 from fencepost.testing.memory_pipeline import Cut, MemoryPipeline, Step
 from fencepost.testing.rows import Keys, Table, listed, tables
 

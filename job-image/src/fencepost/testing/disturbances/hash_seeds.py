@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from fencepost.testing.authors_modules import forget_functions, modules_of, sent_by_value
+from fencepost.testing.disturbances.authors_modules import forget_functions, modules_of, sent_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
