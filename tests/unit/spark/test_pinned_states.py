@@ -80,7 +80,7 @@ def test_a_replay_sees_the_rows_of_the_snapshot_after_its_pipeline_has_gone_on(
 @pytest.mark.parametrize(
     ("changes", "checkpoint", "message", "remedy"),
     [
-        ({}, None, "it is not there, or has no state", "Name a snapshot"),
+        ({}, None, "the snapshot does not exist, or has no state", "Name a snapshot"),
         ({}, b"nonsense", "unreadable", "Name a snapshot"),
         ({"operator": 7}, b"", "the state has no operator 7; it has: 0 (stateStoreSave)", "Set operator of the entry"),
         ({"store": "left"}, b"", "has no store 'left'; it has: default", "Set store of the entry"),

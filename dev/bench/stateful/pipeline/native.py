@@ -6,7 +6,7 @@ stays in the driver's memory, and no file of the state goes to Cassandra.
 'local': a folder of the scratch volume, Spark's local file system. The driver has its logs there, the only worker the
 state: neither reads what the other writes.
 'slow': files of the driver's scratch volume over WebHDFS, and each request that creates, renames or lists is answered
-DELAY later: what a store of objects takes.
+DELAY later, as by an object store.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def local(_: StatefulRun) -> Iterator[str]:
 
 @contextmanager
 def slow(run: StatefulRun) -> Iterator[str]:
-    """Serve a folder; requests take as long as those of a store of objects."""
+    """Serve a folder; requests take as long as those of an object store."""
     handle = NameService.handle
 
     def slowly(service: NameService, request: Request) -> Answer:

@@ -78,7 +78,7 @@ class _Reading:
         """Return the rows. Raises BadSpec, FenceError, CheckpointError, BatchFailed."""
         committed = unpack_committed(checkpoint)
         if committed is None:
-            raise _unreadable(pin, "it is not there, or has no state")
+            raise _unreadable(pin, "the snapshot does not exist, or has no state")
         failed: list[Exception] = []
         with (
             tempfile.TemporaryDirectory(prefix="fencepost-pinned-", ignore_cleanup_errors=True) as folder,

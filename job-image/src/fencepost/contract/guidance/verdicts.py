@@ -65,10 +65,10 @@ VERDICT: Final = {
     Reason.PINNED_STATE_UNREADABLE: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,
-        situation="An entry of `source.pinnedStates` names a snapshot that is not there or has no such state, or the "
+        situation="An entry of `source.pinnedStates` names a snapshot that does not exist or has no such state, or the "
         "state is too large (51); the message says which",
         does=STALLS,
-        remedy="name a snapshot that is there, and its operator and store",
+        remedy="name a snapshot that exists, and its operator and store",
         steps=(LOG, PINNED_STATES),
         more="../authors.md#the-state-of-another-pipeline",
     ),
