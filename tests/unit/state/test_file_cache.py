@@ -41,6 +41,15 @@ def test_file_larger_than_the_cache(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_a_file_that_is_written_takes_no_more_than_the_cache(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, most=5)
+    with cache.writing(uuid4()) as copy:
+        for _ in range(3):
+            copy.write(b"xxxx")
+        assert sum(path.stat().st_size for path in tmp_path.glob("*/*")) == 4
+    assert not list(tmp_path.glob("*/*"))
+
+
 def test_restart_finds_the_files(tmp_path: Path) -> None:
     file = put(FileCache(tmp_path, most=100), 10)
     (next(tmp_path.iterdir()) / "1.part").write_bytes(b"cut")

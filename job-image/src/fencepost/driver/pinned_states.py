@@ -38,6 +38,8 @@ MOST_BYTES: Final = 32 << 20
 """Of the rows of one pinned state. The driver holds them, and each batch may send them to the executors."""
 MOST_STORED: Final = 1 << 30
 """Bytes of the operator's files. Executors copy what they read to their scratch volumes, of 2 GiB by default."""
+CACHE_BYTES: Final = 64 << 20
+"""Bytes of files that the driver copies to its scratch volume, of 1 GiB by default: each file is read once or twice."""
 _ANOTHER: Final = "Name a snapshot of `fencepost snapshots list` in spec.source.pinnedStates, or remove the entry."
 
 
@@ -88,6 +90,7 @@ class _Reading:
                 folder=Path(folder),
                 patience=self._config.patience,
                 failed=failed.append,
+                cache_bytes=CACHE_BYTES,
                 listening=self._listening,
                 keys=self._keys,
                 scope=Scope(pipeline=self._config.pipeline, epoch=self._config.epoch),

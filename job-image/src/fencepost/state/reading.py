@@ -54,14 +54,16 @@ def readable(
     folder: Path,
     patience: float,
     failed: Callable[[Exception], object],
+    cache_bytes: int = CACHE_BYTES,
     listening: Listening = _HERE,
     keys: Keys | None = None,
     scope: Scope = _SCOPE,
 ) -> Iterator[Readable]:
     """Serve committed state for the block: to this machine, or where it is `listening`.
 
-    `folder` takes copies of files. `chunks` may be asked for `patience` seconds. `failed` is called with why a file
-    cannot be read, before Spark knows.  `keys` and `scope` are those of a client that is set already.
+    `folder` takes copies of files, `cache_bytes` at most. `chunks` may be asked for `patience` seconds. `failed` is
+    called with why a file cannot be read, before Spark knows.  `keys` and `scope` are those of a client that is set
+    already.
     Raises FenceError, CheckpointDamaged, OSError where no port is free.
     """
     nothing = _Nothing()
@@ -75,7 +77,7 @@ def readable(
         keys=keys,
         scope=scope,
         listening=listening,
-        cache=FileCache(folder, most=CACHE_BYTES),
+        cache=FileCache(folder, most=cache_bytes),
         failed=failed,
     ) as location:
         header = keys.header(scope_of(scope.pipeline, scope.epoch))

@@ -49,7 +49,7 @@ class FileCache:
     def writing(self, file: UUID) -> Iterator[Copy]:
         """Write a file for the block; it is kept where the block ends without an exception and the disk took it all."""
         path = self._folder / f"{uuid4()}.part"
-        copy = Copy(path)
+        copy = Copy(path, most=self._most)
         try:
             yield copy
             if copy.close():
@@ -77,16 +77,22 @@ class FileCache:
 
 
 class Copy:
-    """A file that is written as long as the disk takes it: a full disk makes a restart slower, and fails nothing."""
+    """A file that is written as long as the disk takes it, and up to `most` bytes.
 
-    def __init__(self, path: Path) -> None:
+    A full disk makes a restart slower, and fails nothing.
+    """
+
+    def __init__(self, path: Path, *, most: int) -> None:
         self.length = 0
+        self._most = most
         self._stream: IO[bytes] | None = None
         with suppress(OSError):
             self._stream = path.open("wb")
 
     def write(self, piece: bytes) -> None:
         """Append bytes."""
+        if self.length + len(piece) > self._most:
+            self.close()
         if self._stream is not None:
             try:
                 self._stream.write(piece)
