@@ -110,7 +110,7 @@ def test_settings_of_state_are_ours_and_an_author_who_sets_one_is_refused() -> N
     assert conf["spark.sql.shuffle.partitions"] == "3"
     assert conf["spark.hadoop.client"] == "waits"
     assert "spark.sql.streaming.stateStore.providerClass" not in session.settings(CONFIG, POD)
-    with pytest.raises(BadSpec, match=r"sets spark\.sql\.shuffle\.partitions of a stateful") as refused:
+    with pytest.raises(BadSpec, match=r"sets spark\.sql\.shuffle\.partitions for the state") as refused:
         session.settings(replace(CONFIG, state=StateConfig(partitions=3, max_bytes=1, data_port=0)), POD)
     assert "spec.state.partitions" in refused.value.remedy
 

@@ -12,6 +12,7 @@ from fakes.clock import Clock
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
 from fencepost.driver.watchdogs import (
+    COLLECT_INTERVAL,
     FIRST_EXECUTOR_LIMIT,
     watch_executors,
     watch_fence,
@@ -249,7 +250,7 @@ def test_files_are_collected_soon_after_the_claim_and_then_at_intervals(clock: A
         return len(looks) >= 3
 
     watch_files(collect, end=ends.append, sleep=clock.sleep)
-    assert looks == [10.0, 20.0, 30.0, 330.0, 630.0]
+    assert looks == [10.0, 20.0, 30.0, 30.0 + COLLECT_INTERVAL, 30.0 + 2 * COLLECT_INTERVAL]
     assert [type(error) for error in ends] == [Fenced]
 
 

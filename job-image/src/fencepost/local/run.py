@@ -150,7 +150,14 @@ class LocalRun:
 
             checkpoint = checkpoint_service.client(config, self._keys)
         conf = session.settings(config, {}, checkpoint=checkpoint)
-        spark = session.create({**conf, "spark.sql.warehouse.dir": f"{self._request.scratch}/warehouse"})
+        spark = session.create(
+            {
+                **conf,
+                "spark.sql.warehouse.dir": f"{self._request.scratch}/warehouse",
+                # A socket's path has at most 104 bytes, and a user's folder of temporary files can be longer.
+                "spark.python.unix.domain.socket.enabled": "false",
+            }
+        )
         spark.sparkContext.setLogLevel("WARN")
         return spark
 
