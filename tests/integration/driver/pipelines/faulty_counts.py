@@ -4,7 +4,8 @@ Args: how late a record may be, a web server of the test, and faults:
 
 - `lost-answers`: each change of the fence row is sent twice without an answer, first before its effect, then after it,
   for which /lost is asked;
-- `held-writes`: a write of chunks waits while /write answers 503.
+- `held-writes`: a write of chunks waits while /write answers 503;
+- `held-commits`: so does a commit for /commit, and a deletion of a file for /delete; /deleted is asked after it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pyspark.sql import DataFrame
 
 from fencepost.context import StreamContext
 from fencepost.state.cassandra import CassandraChunks
+from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.fence_committer import FenceCommitter
 
 
 def stream(events: DataFrame, context: StreamContext) -> DataFrame:
@@ -31,6 +34,10 @@ def stream(events: DataFrame, context: StreamContext) -> DataFrame:
         lose_answers(f"{url}/lost")
     if "held-writes" in faults:
         hold(CassandraChunks, "write", f"{url}/write")
+    if "held-commits" in faults:
+        hold(FenceCommitter, "commit", f"{url}/commit")
+        count(Checkpoint, "delete", f"{url}/deleted")
+        hold(Checkpoint, "delete", f"{url}/delete")
     made: DataFrame = importlib.import_module("counts").counted(events, delay)
     return made
 
@@ -66,6 +73,18 @@ def hold(owner: type, method: str, url: str) -> None:
         return real(*values, **named)
 
     setattr(owner, method, held)
+
+
+def count(owner: type, method: str, url: str) -> None:
+    """Ask the URL after each call of a method."""
+    real = getattr(owner, method)
+
+    def counted(*values: Any, **named: Any) -> Any:
+        answer = real(*values, **named)
+        asked(url)
+        return answer
+
+    setattr(owner, method, counted)
 
 
 def asked(url: str) -> int:
