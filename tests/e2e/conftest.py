@@ -9,6 +9,7 @@ import pytest
 
 from e2e.places import prepared
 from e2e.stream import Applied, Stream, create_table
+from flights.dataset import Events
 from flights.topics import Topics
 from harness.faults.cluster_faults import Faults
 from harness.kubernetes.kubectl import Kubectl, KubectlError
@@ -61,9 +62,9 @@ def applied(place: Place, kubectl: Kubectl) -> Iterator[Applied]:
     topics: list[str] = []
     bootstrap = place.environment.kafka_host
 
-    def make(name: str, *, example: str = DEPARTURES, **spec: Any) -> Stream:
+    def make(name: str, *, example: str = DEPARTURES, feed: Events | None = None, **spec: Any) -> Stream:
         topic = f"{place.namespace}-{name}"
-        loaded = Load.to(bootstrap, topic)
+        loaded = Load.to(bootstrap, topic, feed)
         topics.append(topic)
         table = name.replace("-", "_")
         create_table(place, table, example)

@@ -59,7 +59,7 @@ def _move(stream: Stream, kubectl: Kubectl, what: str, cause: AbstractContextMan
     before = stream.commits_past(stream.fence())
     driver = stream.pipeline.driver()
     began = time.monotonic()
-    with _exit_codes(kubectl, driver["metadata"]["name"]) as codes, cause:
+    with exit_codes(kubectl, driver["metadata"]["name"]) as codes, cause:
         done = time.monotonic() - began
         now = stream.commits_past(before, seconds=180)
         while now.epoch == before.epoch:
@@ -105,7 +105,7 @@ def _is_same(row: FenceRow | None, batch: FenceRow) -> bool:
 
 
 @contextmanager
-def _exit_codes(kubectl: Kubectl, pod: str) -> Iterator[set[str]]:
+def exit_codes(kubectl: Kubectl, pod: str) -> Iterator[set[str]]:
     """Watch how a pod's container ends; the set is filled when the block has ended."""
     path = "{.metadata.name} {.status.containerStatuses[0].state.terminated.exitCode}"
     words = ("get", "pod", pod, "--watch", f'--output=jsonpath={path}{{"\\n"}}')

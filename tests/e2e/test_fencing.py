@@ -53,7 +53,7 @@ def test_a_twin_and_a_run_brought_back_are_fenced_out_within_a_batch(
         try:
             names = [kubectl.create(copy)["metadata"]["name"] for copy in copies]
             for name in names:
-                _expect_fenced(_ending_of(pipeline, name), name)
+                expect_fenced(_ending_of(pipeline, name), name)
         finally:
             kubectl.delete("job", *(copy["metadata"]["name"] for copy in copies))
         after = stream.commits_past(stream.fence())
@@ -79,7 +79,7 @@ def test_a_driver_frozen_for_a_minute_cannot_commit_after_its_successor(stream: 
                 stream.commits_past(row)
             name = zombie["metadata"]["name"]
             found = eventually(f"{name} ends", lambda: _ending(pipeline.kubectl, name), seconds=60)
-        _expect_fenced(found, name)
+        expect_fenced(found, name)
         stream.commits_past(stream.fence())
     assert stream.check_every_row().epoch == before.epoch + 1
 
@@ -103,7 +103,8 @@ def _ending_of(pipeline: Pipeline, job: str) -> Ending:
     return eventually(f"the pod of {job} ends", ended, seconds=180)
 
 
-def _expect_fenced(found: Ending, name: str) -> None:
+def expect_fenced(found: Ending, name: str) -> None:
+    """Assert that a driver's container ended as fenced out, with a verdict that says so."""
     assert found.exit_code == ExitCode.FENCED, f"{name} ended with {found}"
     assert found.verdict is not None, f"{name} left no verdict: {found.text!r}"
     assert found.verdict.exit_code == ExitCode.FENCED

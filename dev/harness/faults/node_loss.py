@@ -84,11 +84,11 @@ class NodeLoss:
             self.kubectl.run("uncordon", node)
 
     @contextmanager
-    def drained(self, node: str, *, seconds: float = 180) -> Iterator[None]:
+    def drained(self, node: str, *, selector: str = OURS, seconds: float = 180) -> Iterator[None]:
         """`kubectl drain` a node of what Fencepost runs there; it takes pods again after the block."""
         options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={seconds:.0f}s")
         try:
-            self.kubectl.run("drain", node, f"--pod-selector={OURS}", *options, seconds=seconds + 10)
+            self.kubectl.run("drain", node, f"--pod-selector={selector}", *options, seconds=seconds + 10)
             yield
         finally:
             self.kubectl.run("uncordon", node)
