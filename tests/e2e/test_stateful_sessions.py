@@ -22,7 +22,7 @@ from present import present
 from shop.expectation import Arrival, Row, in_utc, sessions
 from shop.feeds import VIEWS, Shop
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 EXAMPLE: Final = "shop/sessions"
 BACKLOG: Final = 4_000
