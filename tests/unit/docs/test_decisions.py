@@ -29,7 +29,7 @@ PLACEHOLDERS: Final = {
     "NODE": "node-1",
     "TOPIC": "orders",
     "PARTITION": "0",
-    "OFFSET": "7",
+    "OFFSET": "13",
 }
 """What a reader puts there; the others are arguments as they are."""
 
