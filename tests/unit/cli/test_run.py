@@ -231,3 +231,23 @@ def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(CliError, match="/nowhere has no bin/java"):
         local_process.run_local(made, lambda _event: None, lambda: False)
+
+
+@pytest.mark.parametrize("option", ["--fresh", "--watch"])
+def test_a_file_that_is_not_a_database_is_kept(manifest: Path, option: str) -> None:
+    before = manifest.read_bytes()
+    ended = Laptop().run("--local", manifest, option, "--into", manifest)
+    assert ended.exit_code == 2
+    assert "is not a SQLite file, and is kept" in ended.output
+    assert manifest.read_bytes() == before
+
+
+def test_a_database_of_an_earlier_run_is_deleted(manifest: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE earlier (id INTEGER)")
+    there: list[bool] = []
+    Laptop(lambda request, _show: there.append(Path(request.database).exists())).run(
+        "--local", manifest, "--fresh", "--into", path
+    )
+    assert there == [False]

@@ -273,7 +273,7 @@ def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pi
 
 
 def test_a_byte_of_the_state_that_has_changed_ends_the_run_and_changes_no_count(made: Callable[[], Pipeline]) -> None:
-    """There is no file of checksums beside a file of the state: its own format has them."""
+    """Spark writes no checksum file beside a file of the state: its own format has them."""
     pipeline = made()
     pipeline.run()
     before = pipeline.outcome()

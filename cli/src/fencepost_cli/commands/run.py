@@ -23,6 +23,8 @@ from fencepost_cli.ports import Ports
 
 WATCH: Final = 0.5
 """Seconds between two looks at the watched files."""
+SQLITE: Final = b"SQLite format 3\0"
+"""What a SQLite file begins with."""
 
 
 def run(
@@ -142,6 +144,11 @@ def _keys(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _delete(database: Path) -> None:
+    """Delete a file of an earlier run. Raises CliError for one that is not a SQLite file."""
+    if database.is_file() and database.stat().st_size:
+        with database.open("rb") as file:
+            if file.read(len(SQLITE)) != SQLITE:
+                raise CliError(f"--into {database} is not a SQLite file, and is kept", remedy="name another file")
     for suffix in ("", "-wal", "-shm"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
 
