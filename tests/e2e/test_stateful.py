@@ -191,12 +191,14 @@ def test_a_rewind_with_deletion_of_output_leaves_rows_and_state_of_a_plain_count
     hourly.reads += 2
     with stream.load.flowing():
         row = stream.commits_past(stream.commits_past(stream.fence()))
-        rewind(stream, "cancelled", to=target)
-        eventually("it stops the pipeline", lambda: "Stop" in steps(kubectl, "cancelled"), seconds=120, pause=0.1)
-        kubectl.delete(REWIND, "cancelled")
+        rewind(stream, "hourly-cancelled", to=target)
+        eventually(
+            "it stops the pipeline", lambda: "Stop" in steps(kubectl, "hourly-cancelled"), seconds=120, pause=0.1
+        )
+        kubectl.delete(REWIND, "hourly-cancelled")
         row = hourly.successor(row)
-        rewind(stream, "back", to=target)
-        done = ended(stream, "back")
+        rewind(stream, "hourly-back", to=target)
+        done = ended(stream, "hourly-back")
         stream.commits_past(stream.fence(), seconds=180)
     assert done["rowsToDelete"] > 0
     assert hourly.check().epoch > row.epoch

@@ -62,7 +62,8 @@ def test_a_rewind_is_an_object_that_the_api_server_takes(scene: Scene) -> None:
     place = {"namespace": scene.key.namespace, "name": "back"}
     body = present(on_the_api_server(scene.environment, lambda api: api.get(REWINDS, **place)))
     assert body["spec"] == {
-        "pipeline": scene.key.name, "to": {"timestamp": "2026-01-31T12:00:00Z"}, "deleteOutput": True, "dryRun": True,
+        "pipeline": scene.key.name, "to": {"timestamp": "2026-01-31T12:00:00Z"},
+        "deleteOutput": True, "emptyState": False, "dryRun": True,
     }  # fmt: skip
     ended = scene.fencepost("rewind", str(scene.key), *words, addresses=False)
     assert ended.returncode == 2

@@ -94,7 +94,11 @@ RUNS: Final[Mapping[str, Case]] = {
         command=MEMORY_COMMAND,
         container={"resources": {"limits": {"memory": "48Mi"}}},
     ),
-    "drained": Case(reason=Reason.DRAINED, says="evicted through the API"),
+    "drained": Case(
+        reason=Reason.DRAINED,
+        says="evicted through the API",
+        spec={"terminationGracePeriodSeconds": 10},  # until it is over the pod shows why it ends
+    ),
     "exit code": Case(
         reason=Reason.RUN_FAILED,
         says="the last line",
@@ -116,6 +120,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     await forbid_some(api, namespace)
     await asyncio.gather(*(start(runs, key, uid, testbed, name) for name in RUNS))
     found: dict[str, Diagnosis] = {}
+    disruptions: dict[str, str] = {}
 
     async def seen() -> tuple[Run, ...]:
         return (await answered(lambda: runs.list(key, uid), Unreachable)).runs
@@ -125,7 +130,10 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
             name = [*RUNS][run.epoch - 1]
             if name == "drained" and run.pod is not None and run.pod.started_at and not run.pod.deleting_since:
                 await evict(api, namespace, run.pod.name)
-            if (diagnosis := diagnosed(run)) is not None and RUNS[name].says in diagnosis.message:
+            if run.pod is not None and run.pod.disruption:
+                disruptions[run.name] = run.pod.disruption
+            diagnosis = diagnosed(run, disruptions.get(run.name, ""))
+            if diagnosis is not None and RUNS[name].says in diagnosis.message:
                 found[name] = diagnosis
         return found.keys() == RUNS.keys()
 
@@ -197,10 +205,14 @@ async def forbid_some(api: ApiServer, namespace: str) -> None:
     await eventually_async(enforced)
 
 
-def diagnosed(run: Run) -> Diagnosis | None:
-    """Return what the operator would say of a run as it is, None when nothing is wrong with it yet."""
-    if run.pod is not None and (run.pod.exit_code is not None or run.pod.phase == "Failed"):
-        return diagnose_end(run, run.name)
+def diagnosed(run: Run, disruption: str = "") -> Diagnosis | None:
+    """Return what the operator would say of a run as it is, None when nothing is wrong with it yet.
+
+    The Job controller removes an evicted pod as it counts it, so that `disruption` may be all that was seen.
+    """
+    ended = run.pod is not None and (run.pod.exit_code is not None or run.pod.phase == "Failed")
+    if ended or (run.finished and disruption):
+        return diagnose_end(run, run.name, disruption=disruption)
     issue = run.issue or (run.pod.issue if run.pod is not None else None)
     return diagnose_pod_issue(issue) if issue is not None else None
 
