@@ -55,5 +55,12 @@ def test_what_comes_before_the_first_complete_record_is_left_out() -> None:
     assert list(restored("p", [change(START, planned, NOW)])) == []
 
 
+def test_a_change_has_the_lag_that_the_driver_saw() -> None:
+    ends = {"a/0": 5, "a/1": 1, "a/2": 900}
+    assert change(None, START, NOW).lag is None
+    assert change(None, replace(START, log_ends=ends), NOW).lag == 4
+    assert change(START, replace(START, version=8, offsets={"a/0": 7, "a/1": 0}, log_ends=ends), NOW).lag == 1
+
+
 def test_an_hour_is_a_partition() -> None:
     assert hour_of(NOW) == datetime(2026, 11, 21, 14, tzinfo=UTC)

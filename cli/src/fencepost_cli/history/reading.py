@@ -23,8 +23,9 @@ Hour = Callable[[datetime], Sequence[Change]]
 class Entry:
     """One change in readable form.
 
-    `moved` maps 'topic/partition' to the committed offsets before and after.  `contiguous` says whether the change
-    before is on record; None for the oldest one that was read.
+    `moved` maps 'topic/partition' to the committed offsets before and after.  `lag` is what the log held beyond them,
+    as the driver saw it.  `contiguous` says whether the change before is on record; None for the oldest one that was
+    read.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class Entry:
     code: str | None
     records: int | None
     duration_ms: int | None
+    lag: int | None = None
     moved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     contiguous: bool | None = None
 
@@ -119,6 +121,7 @@ def _entry(record: Change, before: FenceRow | None, row: FenceRow) -> Entry:
         code=row.code,
         records=row.records if spans else None,
         duration_ms=row.duration_ms if spans else None,
+        lag=record.lag,
         moved=spans,
         contiguous=follows,
     )

@@ -27,6 +27,7 @@ class Change:
     """One record. Without `base`, the maps hold what differs from the version before, and the texts are None.
 
     With `committed`, the offsets moved to the planned ends of the version before; the map has only what else moved.
+    `lag` counts the offsets from the committed ones to the ends of the log, as the driver last saw these.
     """
 
     hour: datetime
@@ -46,13 +47,14 @@ class Change:
     records: int | None = None
     duration_ms: int | None = None
     committed: bool = False
+    lag: int | None = None
     written_at: int | None = None
     """When Cassandra took the record, in µs since 1970; known of one that was read."""
 
 
 def change(before: FenceRow | None, after: FenceRow, now: datetime) -> Change:
     """Return the record of a change; `before` is None when the record must be complete."""
-    figures: dict[str, Any] = {name: getattr(after, name) for name in _FIGURES}
+    figures: dict[str, Any] = {**{name: getattr(after, name) for name in _FIGURES}, "lag": _lag(after)}
     if before is not None and _can_differ(before, after):
         maps: dict[str, Any] = {name: _difference(getattr(before, name), getattr(after, name)) for name in MAPS}
         reached = {**before.offsets, **before.planned}
@@ -111,6 +113,12 @@ def history_hours() -> list[datetime]:
     """Return every hour of which the history may still hold changes, the newest first."""
     now = hour_of(datetime.now(UTC))
     return [now - timedelta(hours=ago) for ago in range(24 * HISTORY_DAYS + 1)]
+
+
+def _lag(row: FenceRow) -> int | None:
+    """Return the lag of the partitions that are committed; None where the driver has not seen an end."""
+    seen = [max(end - row.offsets[key], 0) for key, end in row.log_ends.items() if key in row.offsets]
+    return sum(seen) if seen else None
 
 
 def _can_differ(before: FenceRow, after: FenceRow) -> bool:

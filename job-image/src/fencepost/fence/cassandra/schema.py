@@ -130,7 +130,7 @@ CHANGES: Final = Table(
         # Consecutive changes name the same partitions: in long chunks they take a fraction of the space.
         "compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': '64'}",
     ),
-    added={"committed": "boolean"},
+    added={"committed": "boolean", "lag": "bigint"},
 )
 
 PROGRESS: Final = Table(
