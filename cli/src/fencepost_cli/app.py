@@ -10,7 +10,19 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from fencepost_cli.commands import check, dead_letters, fence, init, offsets, retention, rewind, run, snapshots, state
+from fencepost_cli.commands import (
+    check,
+    console,
+    dead_letters,
+    fence,
+    init,
+    offsets,
+    retention,
+    rewind,
+    run,
+    snapshots,
+    state,
+)
 from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Ports
@@ -22,7 +34,9 @@ from fencepost_cli.stores.kafka_producer import open_producer
 from fencepost_cli.stores.kafka_settings import open_settings
 from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
 from fencepost_cli.stores.local_process import run_local
+from fencepost_cli.stores.pipeline_objects import KubeconfigObjects
 from fencepost_cli.stores.state_reader import ask_state
+from fencepost_cli.stores.web_server import serve
 
 DEBUG: Final = "FENCEPOST_DEBUG"
 """With this variable set, an error of the program itself shows its traceback."""
@@ -55,7 +69,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Begin, check and run a streaming pipeline; show what it has read and committed, verify it, and repair it.",
+    help="Begin, check and run a streaming pipeline; show and explain what it does, verify it, and repair it.",
 )
 app.add_typer(fence.app, name="fence")
 app.add_typer(dead_letters.app, name="dead-letters")
@@ -64,6 +78,7 @@ app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
 app.command("init")(init.init)
 app.command("check")(check.check)
+app.command("console")(console.console)
 app.command("offsets")(offsets.offsets)
 app.command("rewind")(rewind.rewind)
 app.command("run")(run.run)
@@ -77,6 +92,7 @@ def prepare(context: typer.Context) -> None:
     if context.obj is None:
         context.obj = Ports(
             cluster=KubeconfigCluster,
+            objects=KubeconfigObjects,
             store=open_store,
             log=watermarks,
             configs=open_settings,
@@ -85,4 +101,5 @@ def prepare(context: typer.Context) -> None:
             code=check_code,
             image=inspect_image,
             local=run_local,
+            serve=serve,
         )

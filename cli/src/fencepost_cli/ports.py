@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from fencepost.batch import Watermarks
@@ -25,6 +26,9 @@ from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings
 from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec
+
+Json: TypeAlias = Mapping[str, Any]
+"""An object of the API server."""
 
 Dial: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Returns the host and port at which this machine reaches a host and port. Raises CliError."""
@@ -155,6 +159,69 @@ class Cluster(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """StreamingPipelines as the API server has them; `namespace` is the only one that the account may list, or ''."""
+
+    bodies: Sequence[Json]
+    namespace: str
+
+
+class Related(StrEnum):
+    """Kinds of what belongs to a pipeline."""
+
+    EVENTS = "events"
+    JOBS = "jobs"
+    PODS = "pods"
+    REWINDS = "rewinds"
+
+
+class Objects(Protocol):
+    """Pipelines and what belongs to them, as the API server has them. Raises CliError."""
+
+    def locate(self, name: str, namespace: str | None) -> ObjectKey:
+        """Return a pipeline's place; without a namespace, in the context's. The API server is not asked."""
+        ...
+
+    def pipelines(self, namespace: str | None) -> Listing:
+        """Return the pipelines of a namespace; without one all, or those of the context's if only these are allowed."""
+        ...
+
+    def pipeline(self, key: ObjectKey) -> Json:
+        """Return one pipeline."""
+        ...
+
+    def related(self, key: ObjectKey, kind: Related) -> Sequence[Json]:
+        """Return what belongs to a pipeline, in any order; at most 1000 objects."""
+        ...
+
+    def merge(self, key: ObjectKey, body: Json) -> None:
+        """Merge into a pipeline."""
+        ...
+
+    def driver_log(
+        self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False
+    ) -> None:
+        """Pass on the last lines of a driver's log, None are all, and with `follow` what comes until it ends."""
+        ...
+
+    def driver_metrics(self, pod: ObjectKey) -> str:
+        """Return the metrics of a driver, in Prometheus' text."""
+        ...
+
+    def end_run(self, pod: ObjectKey) -> None:
+        """Delete a driver's pod: it finishes its batch within the grace period."""
+        ...
+
+    def secret_values(self, body: Json) -> Collection[str]:
+        """Return the values of the Secrets that a pipeline names, of those that the account may read."""
+        ...
+
+    def operators(self) -> Sequence[Json]:
+        """Return the Deployments of operators."""
+        ...
+
+
 class Store(Protocol):
     """The pipeline's Cassandra, read only but for marks of dead letters and left-out records. Raises CliError."""
 
@@ -275,11 +342,19 @@ RunLocal: TypeAlias = Callable[[Request, Callable[[Event], object], Callable[[],
 """Runs one pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
 
 
+Serve: TypeAlias = Callable[[Callable[[int], Any], int, Callable[[int], None]], None]
+"""Serves the ASGI application that is made for a port of 127.0.0.1, until the user ends it; 0 is any port.
+
+Calls the last argument once it listens. Raises CliError.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """How to get at each; `cluster` by the name of a kubeconfig context, None for the current one."""
+    """How to get at each; `cluster` and `objects` by the name of a kubeconfig context, None for the current one."""
 
     cluster: Callable[[str | None], Cluster]
+    objects: Callable[[str | None], Objects]
     store: Callable[[CassandraAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
@@ -288,3 +363,4 @@ class Ports:
     code: CheckCode
     image: InspectImage
     local: RunLocal
+    serve: Serve

@@ -42,6 +42,7 @@ class Laptop:
         nothing: Any = None
         ports = Ports(
             cluster=nothing,
+            objects=nothing,
             store=nothing,
             log=nothing,
             configs=nothing,
@@ -50,6 +51,7 @@ class Laptop:
             code=nothing,
             image=nothing,
             local=local,
+            serve=nothing,
         )
         return CliRunner().invoke(app, ["run", *map(str, words)], obj=ports, env={"COLUMNS": "200"})
 

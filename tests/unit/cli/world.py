@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -33,10 +33,13 @@ from fencepost_cli.ports import (
     Column,
     Dial,
     Found,
+    Json,
     KafkaAccess,
+    Listing,
     LocalEnd,
     NewRecord,
     Ports,
+    Related,
     Unread,
     directly,
 )
@@ -173,6 +176,17 @@ class World:
     """What is found in an image."""
     any_name: bool = False
     """Whether every name is the pipeline's."""
+    body: dict[str, Any] = field(default_factory=body)
+    """The pipeline as the API server has it."""
+    related_objects: dict[Related, list[dict[str, Any]] | CliError] = field(default_factory=dict)
+    merged: list[tuple[ObjectKey, Json]] = field(default_factory=list)
+    ended: list[ObjectKey] = field(default_factory=list)
+    """Pods that were deleted."""
+    log_text: str | CliError = ""
+    metrics_text: str | CliError = ""
+    deployments: list[dict[str, Any]] | CliError = field(default_factory=list)
+    no_store: CliError | None = None
+    """What Cassandra answers to a connection."""
     asked: list[Any] = field(default_factory=list)
     contexts: list[str | None] = field(default_factory=list)
 
@@ -186,12 +200,16 @@ class World:
         world.positions_of["shop.orders"] = [("orders", 0, offset) for offset in range(12)]
         return world
 
-    def run(self, *words: str, columns: int = 200) -> Result:
-        ports = Ports(
+    @property
+    def ports(self) -> Ports:
+        return Ports(
             cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer,
-            state=self._state, code=self._code, image=self._image, local=self._local,
+            state=self._state, code=self._code, image=self._image, local=self._local, objects=self._objects,
+            serve=self._serve,
         )  # fmt: skip
-        return CliRunner().invoke(app, list(words), obj=ports, env={"COLUMNS": str(columns)})
+
+    def run(self, *words: str, columns: int = 200) -> Result:
+        return CliRunner().invoke(app, list(words), obj=self.ports, env={"COLUMNS": str(columns)})
 
     def json(self, *words: str, code: int = 0) -> Any:
         ended = self.run(*words, "-o", "json")
@@ -208,6 +226,61 @@ class World:
         self.kept_letters[one.topic, one.partition, one.offset, one.topic_id] = one
 
     # The ports
+
+    def _objects(self, context: str | None) -> World:
+        return self._cluster(context)
+
+    def locate(self, name: str, namespace: str | None) -> ObjectKey:
+        return ObjectKey(namespace or "shop", name)
+
+    def pipelines(self, namespace: str | None) -> Listing:
+        return Listing([self.body], namespace or "")
+
+    def pipeline(self, key: ObjectKey) -> Json:
+        if key != KEY and not self.any_name:
+            raise CliError(f"pipeline {key} not found", remedy="see `kubectl get spl`")
+        return self.body
+
+    def related(self, key: ObjectKey, kind: Related) -> Sequence[Json]:
+        assert key.namespace == "shop"
+        found = self.related_objects.get(kind, [])
+        if isinstance(found, CliError):
+            raise found
+        return found
+
+    def merge(self, key: ObjectKey, body: Json) -> None:
+        self.merged.append((key, body))
+        self.body["spec"] |= body.get("spec", {})
+
+    def driver_log(
+        self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False
+    ) -> None:
+        self.asked.append((pod, tail, follow))
+        if isinstance(self.log_text, CliError):
+            raise self.log_text
+        show(self.log_text)
+
+    def driver_metrics(self, pod: ObjectKey) -> str:
+        self.asked.append(pod)
+        if isinstance(self.metrics_text, CliError):
+            raise self.metrics_text
+        return self.metrics_text
+
+    def end_run(self, pod: ObjectKey) -> None:
+        self.ended.append(pod)
+
+    def secret_values(self, body: Json) -> Collection[str]:
+        assert body["metadata"]["name"]
+        return {value for secret in self.secrets.values() for value in secret.values()}
+
+    def operators(self) -> Sequence[Json]:
+        if isinstance(self.deployments, CliError):
+            raise self.deployments
+        return self.deployments
+
+    def _serve(self, made: Callable[[int], Any], port: int, listening: Callable[[int], None]) -> None:
+        self.asked.append(made(port or 8765))
+        listening(port or 8765)
 
     def _cluster(self, context: str | None) -> World:
         self.contexts.append(context)
@@ -280,6 +353,8 @@ class World:
     @contextmanager
     def _store(self, access: CassandraAccess) -> Iterator[_Store]:
         self.asked.append(access)
+        if self.no_store is not None:
+            raise self.no_store
         yield _Store(self)
 
     @contextmanager

@@ -17,7 +17,6 @@ from fencepost_cli.commands.confirmation import ask, who
 from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_place, parse_since
 from fencepost_cli.commands.output import (
     Column,
-    age,
     bytes_json,
     moment,
     note,
@@ -33,6 +32,7 @@ from fencepost_cli.commands.output import (
 from fencepost_cli.dead_letters import HIGHEST, Selection, again, headers_of, page, partitions_of, place_of, why_not
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Producer, Store
+from fencepost_cli.readable import age
 from fencepost_operator.api import RETRY_ANNOTATION
 
 MOST: Final = 10_000

@@ -20,7 +20,6 @@ from fencepost_cli.commands.output import (
     print_json,
     print_line,
     print_table,
-    timestamp,
     working,
 )
 from fencepost_cli.errors import CliError, ExitCode
@@ -29,6 +28,7 @@ from fencepost_cli.history.sink_rows import PartitionCount
 from fencepost_cli.history.verification import Verification
 from fencepost_cli.history.verification import verify as run_verification
 from fencepost_cli.lag import PartitionLag, partitions, total
+from fencepost_cli.readable import timestamp
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The fence row, its history, and their proof.")
 
@@ -86,6 +86,7 @@ def history(
             Column("CHANGE"),
             number("RECORDS"),
             number("MS"),
+            number("LAG"),
             Column("FOLLOWS"),
             Column("DRIVER"),
             Column("OFFSETS"),
@@ -98,6 +99,7 @@ def history(
                 entry.kind,
                 entry.records,
                 entry.duration_ms,
+                entry.lag,
                 entry.contiguous,
                 entry.driver,
                 _moved(entry),
@@ -200,6 +202,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "code": entry.code,
         "records": entry.records,
         "durationMs": entry.duration_ms,
+        "lag": entry.lag,
         "offsets": {key: {"from": start, "until": until} for key, (start, until) in sorted(entry.moved.items())},
     }
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Concatenate, Final, ParamSpec
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
 
 import typer
 
@@ -19,12 +19,54 @@ from fencepost.fence.snapshots import Snapshot
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
 from fencepost_cli.commands.output import Format, note
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import CassandraAccess, Cluster, Forwards, Found, KafkaAccess, Ports, Store
+from fencepost_cli.ports import CassandraAccess, Cluster, Forwards, Found, KafkaAccess, Objects, Ports, Store
 from fencepost_operator.api import ObjectKey, Spec
 
 P = ParamSpec("P")
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+_Pipeline: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="PIPELINE", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context."),
+]
+_Namespace: TypeAlias = Annotated[str | None, typer.Option("--namespace", "-n", help="The pipeline's namespace.")]
+_Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="A context of the kubeconfig.")]
+_Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The pipeline of a command that asks the API server alone, and reads no Secret unless it says so."""
+
+    objects: Objects
+    key: ObjectKey
+    output: Format
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a script reads what is printed."""
+        return self.output is Format.JSON
+
+
+def of_object(command: Callable[Concatenate[Named, P], None]) -> Callable[..., None]:
+    """Make a command of a function of a pipeline's objects: its options are the shared ones, and after them its own."""
+
+    def run(
+        context: typer.Context,
+        pipeline: _Pipeline,
+        namespace: _Namespace = None,
+        kubeconfig_context: _Context = None,
+        output: _Output = Format.TABLE,
+        **own: Any,  # noqa: ANN401 - the command's options, of any type
+    ) -> None:
+        where, name = split_reference(pipeline, namespace)
+        objects = ports_of(context).objects(kubeconfig_context)
+        command(Named(objects, objects.locate(name, where), output), **own)  # type: ignore[call-arg]
+
+    _sign(run, command, set())
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +158,10 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
     def made(command: Callable[Concatenate[Target, P], None]) -> Callable[..., None]:
         def run(  # each is an option of the command line
             context: typer.Context,
-            pipeline: Annotated[
-                str,
-                typer.Argument(
-                    metavar="PIPELINE", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context."
-                ),
-            ],
-            namespace: Annotated[
-                str | None, typer.Option("--namespace", "-n", help="The pipeline's namespace.")
-            ] = None,
-            kubeconfig_context: Annotated[
-                str | None, typer.Option("--context", help="A context of the kubeconfig.")
-            ] = None,
-            output: Annotated[
-                Format, typer.Option("--output", "-o", help="For people, or for scripts.")
-            ] = Format.TABLE,
+            pipeline: _Pipeline,
+            namespace: _Namespace = None,
+            kubeconfig_context: _Context = None,
+            output: _Output = Format.TABLE,
             scope: Annotated[
                 str | None,
                 typer.Option(

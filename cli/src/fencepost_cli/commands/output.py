@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fencepost_cli.errors import CliError
+from fencepost_cli.readable import age, printable_text, timestamp
 from fencepost_operator.text import single_line
 
 _WIDE: Final = 1_000
@@ -119,15 +119,6 @@ def bytes_json(content: bytes | None) -> dict[str, str] | None:
     return {"encoding": "base64", "data": base64.b64encode(content).decode()}
 
 
-def printable_text(content: bytes) -> str | None:
-    """Return UTF-8 text without control characters but tabs and line breaks, None for other bytes."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if all(part.isprintable() for part in re.split("[\t\n\r]", text)) else None
-
-
 def note(text: str) -> None:
     """Print a message beside the report, on stderr."""
     _stderr().print(Text(f"note: {single_line(text, limit=2000)}"))
@@ -165,20 +156,6 @@ def moment(value: datetime | None, *, now: datetime | None = None) -> str:
         return NOTHING
     seconds = (value - (now or datetime.now(UTC))).total_seconds()
     return f"{timestamp(value)} ({age(timedelta(seconds=-seconds))} ago)"
-
-
-def timestamp(value: datetime) -> str:
-    """Return a time as Kubernetes writes it."""
-    return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def age(span: timedelta) -> str:
-    """Return a span as kubectl writes it: '45s', '12m', '5h', '3d'."""
-    seconds = max(int(span.total_seconds()), 0)
-    for unit, size, until in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < until:
-            return f"{seconds // size}{unit}"
-    return f"{seconds // 86_400}d"
 
 
 def _cell(value: object) -> Text:

@@ -12,9 +12,10 @@ import typer
 
 from fencepost_cli.commands.confirmation import ask, who
 from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_span
-from fencepost_cli.commands.output import Column, note, number, print_json, print_line, print_table, timestamp
+from fencepost_cli.commands.output import Column, note, number, print_json, print_line, print_table
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import TopicConfigs
+from fencepost_cli.readable import timestamp
 from fencepost_cli.retention import (
     ANNOTATION,
     SETTINGS,

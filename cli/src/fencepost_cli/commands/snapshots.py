@@ -13,7 +13,6 @@ from fencepost.fence.snapshots import NAME, Snapshot
 from fencepost_cli.commands.options import Needs, Target, of_pipeline
 from fencepost_cli.commands.output import (
     Column,
-    age,
     moment,
     number,
     print_fields,
@@ -24,6 +23,7 @@ from fencepost_cli.commands.output import (
 )
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Cluster
+from fencepost_cli.readable import age
 from fencepost_operator.api import SNAPSHOT_ANNOTATION, ObjectKey, SnapshotStatus
 
 POLL: Final = 1.0

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, list_kube_config_contexts, load_kube_config
 
 from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Annotation, Found, Unread
+from fencepost_cli.stores.kubeconfig import answered, configured
 from fencepost_cli.stores.port_forwards import PortForwards
 from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
@@ -36,12 +36,11 @@ from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.identity.hashes import optional_references, referenced
 from fencepost_operator.desired.jobs import run_config
-from fencepost_operator.errors import Conflict, Denied, PortError
+from fencepost_operator.errors import Conflict
 
 _PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
 _REWINDS: Final = Resource(prefix=_PIPELINES.prefix, plural=REWIND_PLURAL)
 _SCOPE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DEFAULT_NAMESPACE: Final = "default"
 
 T = TypeVar("T")
 
@@ -57,19 +56,19 @@ class KubeconfigCluster:
         return asyncio.run(self._find(name, namespace))
 
     async def _find(self, name: str, namespace: str | None) -> Found:
-        configuration, usual = await self._configuration()
+        configuration, usual = await configured(self.context)
         key = ObjectKey(namespace or usual, name)
         rights = "get the pipeline, its run's ConfigMap and its Secrets"
-        return await self._ask(configuration, key, lambda api: _read(api, key), rights)
+        return await answered(configuration, key.namespace, lambda api: _read(api, key), rights)
 
     def referenced(self, spec: Spec, name: str, namespace: str | None) -> tuple[Found, Sequence[str]]:
         """Return a pipeline that need not exist, and the 'Kind/name' of what it lacks. Raises CliError."""
 
         async def read() -> tuple[Found, Sequence[str]]:
-            configuration, usual = await self._configuration()
+            configuration, usual = await configured(self.context)
             key = ObjectKey(namespace or usual, name)
             rights = "get the Secrets and ConfigMaps that the spec names"
-            return await self._ask(configuration, key, lambda api: _referenced(api, key, spec), rights)
+            return await answered(configuration, key.namespace, lambda api: _referenced(api, key, spec), rights)
 
         return asyncio.run(read())
 
@@ -77,7 +76,7 @@ class KubeconfigCluster:
         """Return the ways into the cluster for a `with` block."""
 
         async def configuration() -> Configuration:
-            return (await self._configuration())[0]
+            return (await configured(self.context))[0]
 
         return PortForwards(configuration, namespace, notify)
 
@@ -165,52 +164,8 @@ class KubeconfigCluster:
         return asyncio.run(self._with(key, read, "get the pipeline"))
 
     async def _with(self, key: ObjectKey, work: Callable[[ApiServer], Awaitable[T]], rights: str) -> T:
-        configuration, _ = await self._configuration()
-        return await self._ask(configuration, key, work, rights)
-
-    @staticmethod
-    async def _ask(
-        configuration: Configuration, key: ObjectKey, work: Callable[[ApiServer], Awaitable[T]], rights: str
-    ) -> T:
-        """Do work with the API server; `rights` is what it takes. Raises CliError."""
-        api = ApiServer(configuration)
-        try:
-            return await work(api)
-        except Conflict as error:
-            raise CliError(error, remedy="the pipeline changed meanwhile: start the command again") from error
-        except Denied as error:
-            remedy = f"log in to the cluster again, or ask for the right to {rights} in namespace {key.namespace}"
-            raise CliError(error, remedy=remedy) from error
-        except PortError as error:
-            raise CliError(
-                error, remedy=error.remedy or f"see what `kubectl get spl -n {key.namespace}` says"
-            ) from error
-        finally:
-            await api.close()
-
-    async def _configuration(self) -> tuple[Configuration, str]:
-        """Return the client's configuration and the context's namespace. Raises CliError."""
-        configuration = Configuration()
-        try:
-            contexts, current = list_kube_config_contexts()  # type: ignore[no-untyped-call]
-            chosen = self._chosen(contexts, current)
-            await load_kube_config(  # type: ignore[no-untyped-call]
-                context=self.context, client_configuration=configuration, persist_config=False
-            )
-        except (ConfigException, OSError) as error:
-            raise CliError(
-                f"no cluster to talk to: {error}", remedy="set KUBECONFIG, or choose a context with --context"
-            ) from error
-        return configuration, str((chosen.get("context") or {}).get("namespace") or _DEFAULT_NAMESPACE)
-
-    def _chosen(self, contexts: list[dict[str, Any]], current: dict[str, Any]) -> dict[str, Any]:
-        if self.context is None:
-            return current
-        named = [context for context in contexts if context.get("name") == self.context]
-        if not named:
-            known = ", ".join(sorted(str(context.get("name")) for context in contexts))
-            raise CliError(f"the kubeconfig has no context {self.context!r}", remedy=f"choose one of: {known}")
-        return named[0]
+        configuration, _ = await configured(self.context)
+        return await answered(configuration, key.namespace, work, rights)
 
 
 async def _read(api: ApiServer, key: ObjectKey) -> Found:

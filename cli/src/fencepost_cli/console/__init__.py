@@ -1,0 +1,1 @@
+"""`fencepost console`: pages about pipelines, for one user of one machine."""
