@@ -11,11 +11,15 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fencepost_cli.commands import (
+    bundle,
     check,
     console,
     dead_letters,
+    explain,
     fence,
     init,
+    lifecycle,
+    logs,
     offsets,
     retention,
     rewind,
@@ -77,11 +81,17 @@ app.add_typer(retention.app, name="retention")
 app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
 app.command("init")(init.init)
+app.command("bundle")(bundle.bundle)
 app.command("check")(check.check)
 app.command("console")(console.console)
+app.command("explain")(explain.explain)
+app.command("logs")(logs.logs)
 app.command("offsets")(offsets.offsets)
+app.command("restart")(lifecycle.restart)
+app.command("resume")(lifecycle.resume)
 app.command("rewind")(rewind.rewind)
 app.command("run")(run.run)
+app.command("suspend")(lifecycle.suspend)
 
 
 @app.callback()

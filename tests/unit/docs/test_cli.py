@@ -13,10 +13,12 @@ import pytest
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
 from fencepost.state.tree import StoredFile
+from fencepost_cli.ports import Related
 from fencepost_cli.projects.project import Choices, Ci, project_files, write_project
 from fencepost_cli.retention import ANNOTATION
 from generators.reference import ROOT
 from present import present
+from unit.cli.test_logs import pod
 from unit.cli.world import World, dead_letter
 
 GROUPS = ("dead-letters", "fence", "retention", "snapshots", "state")
@@ -53,6 +55,7 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         offsets, ends = {**row.offsets, "flights/0": 12000}, {**row.log_ends, "flights/0": 12100}
         world.row = replace(row, offsets=offsets, log_ends=ends, topic_ids={**row.topic_ids, **ids})
     world.retention["flights"] = {}
+    world.related_objects[Related.PODS] = [pod(1, "orders-run-1-x")]
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
     if line.startswith("fencepost state"):
         hold_state(world)

@@ -26,7 +26,7 @@ class Content:
 
 
 def content_of(content: bytes | None, size: int | None = None) -> Content | None:
-    """Return what to show of bytes, None where there are none."""
+    """Return what to show of bytes; None for a record without them."""
     if content is None:
         return None
     text, size = printable_text(content), len(content) if size is None else size
