@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from dataclasses import replace
@@ -16,7 +15,6 @@ from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
     Fenced,
-    FenceError,
     FenceRow,
     FenceSchemaMissing,
     FenceTable,
@@ -30,6 +28,8 @@ from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.errors import FenceSchemaInvalid
 from fencepost.fence.history import restored
+from fencepost.fence.promises import Promise
+from fencepost.fence.promises.table import PROMISES
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
 from flights.history import read_history
 from present import present
@@ -43,68 +43,10 @@ def row() -> FenceRow:
     return FenceRow(pipeline=f"contract/{uuid.uuid4()}/p", owner="cluster/cr")
 
 
-def test_a_missing_row_is_read_as_none(table: FenceTable, row: FenceRow) -> None:
-    assert table.read(row.pipeline) is None
-
-
-def test_a_row_comes_back_as_it_went(table: FenceTable, row: FenceRow) -> None:
-    full = replace(
-        row,
-        epoch=3,
-        driver="pod",
-        version=7,
-        clock=1_700_000_000_000_000,
-        offsets={"a/0": 1, "b.c/11": 2**40},
-        planned={"a/0": 2},
-        begun={"a/0": 2**34},
-        accepted_until={"a/0": 2**35},
-        epoch_starts={"a/0": 2**36},
-        growths=({"a/0": 2**32, "a/1": 0}, {"a/0": 2**33, "a/1": 7, "a/2": 0}),
-        topic_ids={"a": "id"},
-        leader_epochs={"a/0": 3},
-        growth_barrier={"a/0": 2**33},
-        log_ends={"a/0": 5},
-        code="image",
-        committed_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-        records=10,
-        duration_ms=12,
-        checkpoint=bytes(range(256)),
-        planned_log=b"\0",
-    )
-    assert table.insert(full)
-    assert table.read(row.pipeline) == full
-
-
-def test_a_row_is_inserted_once(table: FenceTable, row: FenceRow) -> None:
-    assert table.insert(row)
-    assert not table.insert(replace(row, owner="other"))
-    assert table.read(row.pipeline) == row
-
-
-@pytest.mark.parametrize(
-    "stale",
-    [{"epoch": 2}, {"version": 9}, {"driver": "other"}, {"driver": None}],
-    ids=["epoch", "version", "driver", "null"],
-)
-def test_a_swap_is_refused_where_any_part_of_the_condition_is_stale(
-    table: FenceTable, row: FenceRow, stale: dict[str, object]
-) -> None:
-    current = replace(row, epoch=1, version=1, driver="pod")
-    table.insert(current)
-    assert not table.swap(replace(current, **stale), replace(current, version=2))  # type: ignore[arg-type]
-    assert table.read(row.pipeline) == current
-
-
-def test_a_swap_from_no_driver_works_once(table: FenceTable, row: FenceRow) -> None:
-    table.insert(row)
-    mine, theirs = replace(row, driver="me", version=1), replace(row, driver="you", version=1)
-    assert table.swap(row, mine)
-    assert not table.swap(row, theirs)
-    assert table.read(row.pipeline) == mine
-
-
-def test_a_missing_row_is_not_swapped(table: FenceTable, row: FenceRow) -> None:
-    assert not table.swap(row, replace(row, version=1))
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name.replace(" ", "-"))
+def test_a_table_keeps_its_promises(table: FenceTable, promise: Promise[FenceTable]) -> None:
+    """`fencepost certify` tries the same ones on a user's store."""
+    promise.check(table, f"contract/{uuid.uuid4()}/p")
 
 
 def _start(_row: FenceRow) -> Starting:
@@ -129,31 +71,6 @@ def test_a_released_row_is_adopted_and_its_zombie_neither_commits_nor_claims(tab
         with pytest.raises(Fenced):
             fence.claim(epoch=epoch, driver="pod", code="c", start=_start, owner="cluster/old")
     assert table.read(row.pipeline) == again
-
-
-def test_a_driver_that_keeps_committing_is_fenced(table: FenceTable, row: FenceRow) -> None:
-    """Injected: a zombie that commits as fast as it can, in another thread."""
-    fence = Fence(table, row.pipeline, patience=30)
-    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
-    held = Fence(table, row.pipeline).claim(epoch=taken.epoch, driver="pod", code="c", start=_start)
-    ends: list[BaseException] = []
-
-    def commit() -> None:
-        zombie = Fence(table, row.pipeline)
-        last = held
-        try:
-            while True:
-                last = zombie.commit(last, offsets={"a/0": last.version}, planned={}, records=1, duration_ms=1)
-        except FenceError as error:
-            ends.append(error)
-
-    thread = threading.Thread(target=commit)
-    thread.start()
-    after = fence.take_over_epoch(taken.epoch, owner="cluster/cr")
-    thread.join()
-    assert [type(error) for error in ends] == [Fenced]
-    assert (after.epoch, after.driver) == (taken.epoch + 1, None)
-    assert table.read(row.pipeline) == after
 
 
 LOSS = Loss(
@@ -287,47 +204,6 @@ def test_forgetting_takes_the_progress_along_and_leaves_the_row(table: FenceTabl
 def test_the_table_knows_the_time(table: FenceTable) -> None:
     """Of one machine, or of two whose clocks are kept: what is not within a day is another unit."""
     assert abs(table.server_time() - time.time() * 1e6) < 24 * 3600 * 1e6
-
-
-def test_of_many_claims_at_once_one_wins(table: FenceTable, row: FenceRow) -> None:
-    """Injected: eight drivers of one epoch claim in the same moment."""
-    fence = Fence(table, row.pipeline)
-    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
-    outcomes: list[str] = []
-    gate = threading.Barrier(8)
-
-    def claim(driver: str) -> None:
-        gate.wait()
-        try:
-            Fence(table, row.pipeline).claim(
-                epoch=taken.epoch,
-                driver=driver,
-                code="image",
-                start=lambda seen: Starting(offsets=seen.offsets, planned=seen.planned, topic_ids=seen.topic_ids),
-            )
-            outcomes.append(driver)
-        except Fenced:
-            outcomes.append("fenced")
-
-    threads = [threading.Thread(target=claim, args=(f"pod-{number}",)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    winners = [outcome for outcome in outcomes if outcome != "fenced"]
-    seen = table.read(row.pipeline)
-    assert len(outcomes) == 8
-    assert winners == [present(seen).driver]
-
-
-def test_a_report_of_progress_comes_back_with_the_time_of_the_database(table: FenceTable, row: FenceRow) -> None:
-    assert table.read_progress(row.pipeline) is None
-    before = table.server_time()
-    table.report_progress(row.pipeline, epoch=2, version=7, done=100)
-    table.report_progress(row.pipeline, epoch=2, version=7, done=250)
-    seen = present(table.read_progress(row.pipeline))
-    assert (seen.epoch, seen.version, seen.done) == (2, 7, 250)
-    assert before <= seen.at.timestamp() * 1e6 <= table.server_time() + 1000
 
 
 @pytest.mark.integration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fencepost.contract import CassandraEndpoint, CassandraTls, kafka_properties
 from fencepost.fence import FenceTlsFailed
@@ -13,6 +14,9 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Forwards, Found, KafkaAccess
 from fencepost_operator.desired.names import fence_key
 from fencepost_operator.settings import Settings
+
+CASSANDRA_PORT: Final = 9042
+"""Of the native protocol, where none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +114,33 @@ def tls_by_name(endpoint: CassandraEndpoint, name: str | None = None) -> Cassand
     return replace(tls, server_name=tls.server_name or name or endpoint.contact_points[0]) if tls else None
 
 
-def _host_and_port(text: str, option: str) -> tuple[str, int]:
-    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\]:([0-9]{1,5})", text)
-    plain = re.fullmatch(r"([^\s:/]+):([0-9]{1,5})", text)
+def store_endpoint(
+    text: str, *, local_datacenter: str | None, serial: str, tls: CassandraTls | None
+) -> CassandraEndpoint:
+    """Return the endpoint of 'HOST', 'HOST:PORT', or several of them with commas. Raises CliError."""
+    points = [_host_and_port(part, "--cassandra", default_port=CASSANDRA_PORT) for part in text.split(",")]
+    ports = sorted({port for _, port in points})
+    if len(ports) > 1:
+        raise CliError(
+            f"--cassandra {text!r} has the ports {ports[0]} and {ports[1]}",
+            remedy="name nodes with one port: all nodes of a cluster share it",
+        )
+    return CassandraEndpoint(
+        contact_points=tuple(host for host, _ in points),
+        port=ports[0],
+        local_datacenter=local_datacenter,
+        serial_consistency=serial,
+        tls=tls,
+    )
+
+
+def _host_and_port(text: str, option: str, *, default_port: int | None = None) -> tuple[str, int]:
+    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::([0-9]{1,5}))?", text)
+    plain = re.fullmatch(r"([^\s:/]+)(?::([0-9]{1,5}))?", text)
     found = bracketed or plain
-    if found is None or not 1 <= int(found[2]) <= 65535:  # noqa: PLR2004 - TCP's bounds
+    port = int(found[2]) if found and found[2] else default_port
+    if found is None or port is None or not 1 <= port <= 65535:  # noqa: PLR2004 - TCP's bounds
         raise CliError(
             f"{option} {text!r} is not an address", remedy=f"write HOST:PORT, such as {option} localhost:9042"
         )
-    return found[1], int(found[2])
+    return found[1], port

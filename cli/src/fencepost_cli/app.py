@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 from fencepost_cli.commands import (
     bundle,
+    certify,
     check,
     console,
     dead_letters,
@@ -31,6 +32,7 @@ from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Ports
 from fencepost_cli.stores.cassandra import open_store
+from fencepost_cli.stores.certification import certify_store
 from fencepost_cli.stores.code_process import check_code
 from fencepost_cli.stores.containers import inspect_image
 from fencepost_cli.stores.kafka_log import watermarks
@@ -82,6 +84,7 @@ app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
 app.command("init")(init.init)
 app.command("bundle")(bundle.bundle)
+app.command("certify")(certify.certify)
 app.command("check")(check.check)
 app.command("console")(console.console)
 app.command("explain")(explain.explain)
@@ -112,4 +115,5 @@ def prepare(context: typer.Context) -> None:
             image=inspect_image,
             local=run_local,
             serve=serve,
+            certify=certify_store,
         )

@@ -338,6 +338,43 @@ class LocalEnd:
     is_interrupted: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreToCertify:
+    """A store that speaks Cassandra's protocol, and the account that may create a keyspace there.
+
+    `replicas` is the replication factor of the scratch keyspace; None means three, or as many as there are nodes.
+    """
+
+    endpoint: CassandraEndpoint
+    credentials: tuple[str, str] | None = field(repr=False)
+    tls: TlsMaterial | None = None
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """How one promise ended; `kept` is None where it was not tried. `detail` is a figure, or what came instead."""
+
+    promise: str
+    needed_by: str
+    kept: bool | None
+    detail: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a store kept of all promises; `version` and `protocol` are what it says of itself."""
+
+    version: str
+    protocol: int
+    keyspace: str
+    promises: Sequence[Certified]
+
+
+Certify: TypeAlias = Callable[[StoreToCertify, Callable[[str], object]], Certificate]
+"""Tries each promise in a keyspace that it creates and drops, and passes on which one. Raises CliError."""
+
 RunLocal: TypeAlias = Callable[[Request, Callable[[Event], object], Callable[[], bool]], LocalEnd]
 """Runs one pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
 
@@ -364,3 +401,4 @@ class Ports:
     image: InspectImage
     local: RunLocal
     serve: Serve
+    certify: Certify

@@ -49,6 +49,7 @@ class Laptop:
             producer=nothing,
             state=nothing,
             code=nothing,
+            certify=nothing,
             image=nothing,
             local=local,
             serve=nothing,

@@ -30,6 +30,8 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import (
     Annotation,
     CassandraAccess,
+    Certificate,
+    Certified,
     Column,
     Dial,
     Found,
@@ -40,6 +42,7 @@ from fencepost_cli.ports import (
     NewRecord,
     Ports,
     Related,
+    StoreToCertify,
     Unread,
     directly,
 )
@@ -174,6 +177,8 @@ class World:
     code_problems: Sequence[CodeProblem] = ()
     inspected: Mapping[str, Any] = field(default_factory=dict)
     """What is found in an image."""
+    certified: Sequence[Certified] = ()
+    """How each promise of a store ended."""
     any_name: bool = False
     """Whether every name is the pipeline's."""
     body: dict[str, Any] = field(default_factory=body)
@@ -206,6 +211,7 @@ class World:
             cluster=self._cluster, store=self._store, log=self._log, configs=self._configs, producer=self._producer,
             state=self._state, code=self._code, image=self._image, local=self._local, objects=self._objects,
             serve=self._serve,
+            certify=self._certify,
         )  # fmt: skip
 
     def run(self, *words: str, columns: int = 200) -> Result:
@@ -398,6 +404,11 @@ class World:
 
     def _local(self, *asked: Any) -> LocalEnd:
         raise AssertionError(asked)  # no command of these tests has a local run
+
+    def _certify(self, store: StoreToCertify, show: Callable[[str], object]) -> Certificate:
+        self.asked.append(store)
+        show("a row is inserted once")
+        return Certificate(version="5.0.9", protocol=5, keyspace="fencepost_certify_1", promises=self.certified)
 
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)

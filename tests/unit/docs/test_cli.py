@@ -13,6 +13,7 @@ import pytest
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
 from fencepost.state.tree import StoredFile
+from fencepost_cli.commands.certify import PASSWORD
 from fencepost_cli.ports import Related
 from fencepost_cli.projects.project import Choices, Ci, project_files, write_project
 from fencepost_cli.retention import ANNOTATION
@@ -41,6 +42,7 @@ PROJECT = Choices(
 @pytest.mark.parametrize("line", LINES)
 def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PASSWORD, "secret")
     Path("offsets.json").write_text('{"flights/0": 12000}')
     write_project(Path(), project_files(PROJECT))
     world = World.usual()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cassandra import InvalidRequest
 from cassandra.cluster import Session
 
 from fencepost.fence.history import HISTORY_DAYS
@@ -308,11 +309,17 @@ def has_keyspace(session: Session, keyspace: str) -> bool:
 
 def nodes(session: Session) -> Mapping[str, int]:
     """Return how many nodes each datacenter has, as the asked node knows. Raises the Cassandra driver's errors."""
-    found: Counter[str] = Counter()
-    for table in ("system.local", "system.peers_v2"):
-        rows = first_page(session.execute(f"SELECT data_center FROM {table}"))
-        found.update(row.data_center for row in rows if row.data_center)
-    return dict(found)
+    return dict(Counter(name for name in _of_each_node(session, "data_center") if name))
+
+
+def _of_each_node(session: Session, column: str) -> list[Any]:
+    """Return a column of system.local and of the peers: Cassandra from 4.0 on has them in another table than others."""
+    rows = first_page(session.execute(f"SELECT {column} FROM system.local"))
+    try:
+        rows += first_page(session.execute(f"SELECT {column} FROM system.peers_v2"))
+    except InvalidRequest:
+        rows += first_page(session.execute(f"SELECT {column} FROM system.peers"))
+    return [getattr(row, column) for row in rows]
 
 
 def replication(nodes: Mapping[str, int], *, strategy: str, factor: int | None) -> Mapping[str, str | int]:
@@ -359,12 +366,7 @@ def await_agreement(session: Session) -> None:
     """Wait until all nodes have one schema, at most AGREEMENT_LIMIT seconds."""
     end = time.monotonic() + AGREEMENT_LIMIT
     while True:
-        seen = {
-            row.schema_version
-            for table in ("system.local", "system.peers_v2")
-            for row in first_page(session.execute(f"SELECT schema_version FROM {table}"))
-            if row.schema_version is not None
-        }
+        seen = {version for version in _of_each_node(session, "schema_version") if version is not None}
         if len(seen) <= 1:
             return
         if time.monotonic() > end:

@@ -1,0 +1,82 @@
+"""`fencepost certify`: what it asks of the store, and what it prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fencepost.contract import CassandraEndpoint, CassandraTls
+from fencepost_cli.commands.certify import PASSWORD
+from fencepost_cli.ports import Certified
+from unit.cli.world import World
+
+KEPT = Certified(promise="a row is inserted once", needed_by="two operators", kept=True, detail="", seconds=0.1)
+BROKEN = replace(KEPT, promise="a row with a TTL expires", kept=False, detail="found it after 30 s")
+UNTRIED = replace(KEPT, promise="pages hold each row once", kept=None, detail="not tried", seconds=None)
+
+
+def certifying(*promises: Certified) -> World:
+    world = World.usual()
+    world.certified = promises
+    return world
+
+
+def test_a_store_that_keeps_all_ends_with_0() -> None:
+    world = certifying(KEPT)
+    ended = world.run("certify", "--cassandra", "10.0.0.1,10.0.0.2", "--replicas", "3")
+    assert ended.exit_code == 0, ended.output
+    assert "promises kept: 1 of 1" in ended.stdout
+    assert "version 5.0.9, native protocol v5" in ended.stdout
+    (asked,) = world.asked
+    assert asked.endpoint == CassandraEndpoint(contact_points=("10.0.0.1", "10.0.0.2"), port=9042)
+    assert (asked.credentials, asked.tls, asked.replicas) == (None, None, 3)
+
+
+@pytest.mark.parametrize("other", [BROKEN, UNTRIED])
+def test_a_store_that_does_not_ends_with_1(other: Certified) -> None:
+    ended = certifying(KEPT, other).run("certify", "--cassandra", "store:19042")
+    assert ended.exit_code == 1, ended.output
+    assert "promises kept: 1 of 2" in ended.stdout
+    assert other.detail in ended.stdout
+
+
+def test_a_script_gets_each_promise() -> None:
+    found = certifying(KEPT, BROKEN).json("certify", "--cassandra", "store", code=1)
+    assert found["promises"][1] == {
+        "name": BROKEN.promise, "neededBy": "two operators", "kept": False, "detail": BROKEN.detail, "seconds": 0.1,
+    }  # fmt: skip
+
+
+def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD, "secret")
+    world = certifying(KEPT)
+    world.run("certify", "--cassandra", "store", "--username", "kim")
+    assert world.asked[0].credentials == ("kim", "secret")
+    assert "secret" not in repr(world.asked[0])
+    monkeypatch.delenv(PASSWORD)
+    assert PASSWORD in world.refused("certify", "--cassandra", "store", "--username", "kim")
+
+
+def test_authorities_make_the_connection_one_with_tls(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    world = certifying(KEPT)
+    line = ("certify", "--cassandra", "store", "--ca", str(tmp_path / "ca.pem"), "--server-name", "cassandra.example")
+    assert world.run(*line).exit_code == 0
+    assert world.asked[0].endpoint.tls == CassandraTls(server_name="cassandra.example")
+    assert world.asked[0].tls is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--cassandra", "a:9042,b:9043"), "9042 and 9043"),
+        (("--cassandra", "a b"), "'a b' is not an address"),
+        (("--cassandra", "a:0"), "not an address"),
+        (("--cassandra", "a", "--key", "key.pem"), "--ca"),
+        (("--cassandra", "a", "--ca", "no-such-file"), "cannot read"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(words: tuple[str, ...], named: str) -> None:
+    assert named in World.usual().refused("certify", *words)
