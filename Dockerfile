@@ -56,6 +56,10 @@ COPY charts/spark-cluster /opt/fencepost/charts/spark-cluster
 ENV PATH=/opt/fencepost/venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp HELM_CACHE_HOME=/tmp/helm/cache HELM_CONFIG_HOME=/tmp/helm/config HELM_DATA_HOME=/tmp/helm/data
+LABEL org.opencontainers.image.title=fencepost-operator \
+      org.opencontainers.image.description="The Fencepost operator" \
+      org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=0.1.0
 # Group 0, so that an arbitrary uid works too. Nothing but /tmp is written to.
 USER 10001:0
 WORKDIR /tmp

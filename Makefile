@@ -134,6 +134,11 @@ reference: venv ## Write what follows from the code: crds/, docs/reference.md, d
 	@$(BIN)/python -m generators.dashboards
 	@$(BIN)/python -m generators.image_versions
 
+.PHONY: docs
+docs: venv ## Write the documentation as a site, into build/site: `python3 -m http.server -d build/site` shows it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "docs: build/site/index.html"
+
 .PHONY: benchmarks
 benchmarks: venv ## Write docs/benchmarks.md and its plots from what `make bench` measured
 	@$(BIN)/python -m generators.benchmarks
@@ -143,6 +148,11 @@ pictures: venv ## Write the pictures of docs/metrics.md, from a run of a few min
 	@$(BIN)/python -m testbed up --until pictures
 	@$(BIN)/python -m generators.pictures record
 	@$(BIN)/python -m generators.pictures draw
+
+.PHONY: release-dry-run
+release-dry-run: venv ## Make and verify what a release consists of, and publish nothing: build/release
+	@$(BIN)/python -m testbed up --until release
+	@UV=$(UV) $(BIN)/python -m release dry-run
 
 .PHONY: lock
 lock: venv ## Update uv.lock

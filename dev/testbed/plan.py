@@ -12,9 +12,9 @@ from testbed.images.built_images import REPOSITORY, Image, Loaded
 from testbed.images.node_image import IMAGE, NodeImage
 from testbed.network import Network
 from testbed.preflight import Preflight
-from testbed.programs.debian_programs import browser, monitoring_programs, redis_program
+from testbed.programs.debian_programs import browser, monitoring_programs, redis_program, registry_program
 from testbed.programs.gitops_programs import argo_cd, flux, newer
-from testbed.programs.go_programs import host_tools, node_programs, prose_linter
+from testbed.programs.go_programs import host_tools, node_programs, prose_linter, signing_program
 from testbed.programs.go_toolchain import Go
 from testbed.release import Operator
 from testbed.services.certificates import Certificates
@@ -31,6 +31,8 @@ GITOPS: Final = "gitops"
 """The testbed with all that `make test-gitops` needs."""
 PICTURES: Final = "pictures"
 """The testbed with all that `make pictures` needs."""
+RELEASE: Final = "release"
+"""What `make release-dry-run` needs, without a cluster."""
 BESIDE: Final = frozenset(
     {"kustomize-controller", "argo-cd", "kustomize", "argo-cd-3", "helm-4", "kstatus", "promtool-3"}
 )
@@ -126,4 +128,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Milestone(GITOPS, (TESTS, *(step.name for step in later))),
         browser(home),
         Milestone(PICTURES, (READY, "tools", "browser")),
+        signing_program(home),
+        registry_program(home),
+        Milestone(RELEASE, ("helm", "cosign", "registry", "job-image", "operator-image")),
     ]

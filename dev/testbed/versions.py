@@ -28,6 +28,7 @@ ARGO_CD: Final = "2.14.21"
 ARGO_CD_3: Final = "3.2.11"
 """As in argo-cd-3/go.mod. 3.2.12 does not compile as a module."""
 HELM_4: Final = "4.3.1"
+COSIGN: Final = "3.0.4"
 KUSTOMIZE: Final = "5.8.1"
 
 KAFKA: Final = "4.3.1"

@@ -24,10 +24,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "fencepost.image" -}}
 {{- with .Values.image -}}
+{{- /* Values of an older chart, as `helm upgrade --reuse-values` brings them, have no registry. */ -}}
+{{- $repository := ternary (printf "%s/%s" .registry .repository) .repository (ne (.registry | default "") "") -}}
 {{- if .digest -}}
-{{- printf "%s@%s" .repository .digest -}}
+{{- printf "%s@%s" $repository .digest -}}
 {{- else -}}
-{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository (.tag | default $.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

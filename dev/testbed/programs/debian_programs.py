@@ -147,6 +147,11 @@ def redis_program(home: Home) -> DebianPrograms:
     return DebianPrograms(home, "redis", ("redis-server",), {"redis-server": "usr/bin/redis-server"})
 
 
+def registry_program(home: Home) -> DebianPrograms:
+    """A registry of images and charts, for a release that is only tried."""
+    return DebianPrograms(home, "registry", ("docker-registry",), {"docker-registry": "usr/bin/docker-registry"})
+
+
 def browser(home: Home) -> DebianPrograms:
     """Chromium without a screen, for the pictures in docs/."""
     return DebianPrograms(

@@ -157,6 +157,11 @@ def prose_linter(home: Home) -> Program:
     return Program(home, "vale", f"github.com/vale-cli/vale/v3/cmd/vale@v{versions.VALE}", cgo=True)
 
 
+def signing_program(home: Home) -> Program:
+    """What a release is signed with."""
+    return Program(home, "cosign", f"github.com/sigstore/cosign/v3/cmd/cosign@v{versions.COSIGN}", nice=19)
+
+
 def node_programs(home: Home) -> tuple[Program, ...]:
     """What only a node image made here needs."""
     provisioner = "github.com/rancher/local-path-provisioner"

@@ -22,6 +22,7 @@ from unit.charts.rendering import CHARTS, REPOSITORY, HelmError, Object, objects
 
 DEFAULT = objects("fencepost", "default")
 FULL = objects("fencepost", "full")
+VERSION = yaml.safe_load((CHARTS / "fencepost" / "Chart.yaml").read_text())["appVersion"]
 CONFINED = objects("fencepost", values={"watchNamespaces": ["flights"]})
 
 
@@ -37,6 +38,19 @@ def operator(found: list[Object]) -> Object:
     (container,) = one(found, "Deployment", "fencepost")["spec"]["template"]["spec"]["containers"]
     result: Object = container
     return result
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ({}, f"fencepost-operator:{VERSION}"),
+        ({"image.registry": "registry.example/fencepost"}, f"registry.example/fencepost/fencepost-operator:{VERSION}"),
+        ({"image.registry": "localhost:5000", "image.tag": "x"}, "localhost:5000/fencepost-operator:x"),
+        ({"image.registry": None}, f"fencepost-operator:{VERSION}"),
+    ],
+)
+def test_the_image_has_its_registry(values: dict[str, Any], image: str) -> None:
+    assert operator(objects("fencepost", values=values))["image"] == image
 
 
 @pytest.mark.parametrize("found", [DEFAULT, FULL, CONFINED], ids=["default", "full", "confined"])

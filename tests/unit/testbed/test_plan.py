@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.home import Home
-from testbed.plan import BESIDE, GITOPS, PICTURES, READY, TESTS, steps
+from testbed.plan import BESIDE, GITOPS, PICTURES, READY, RELEASE, TESTS, steps
 from testbed.steps import closure
 
 
@@ -22,6 +22,12 @@ def test_only_the_tests_wait_for_the_programs_of_gitops() -> None:
 def test_only_the_pictures_wait_for_a_browser() -> None:
     assert "browser" in names(PICTURES)
     assert "browser" not in names(TESTS) | names(GITOPS)
+
+
+def test_only_a_release_waits_for_its_tools() -> None:
+    assert {"cosign", "registry", "operator-image", "job-image"} <= names(RELEASE)
+    assert not {"cosign", "registry"} & (names(TESTS) | names(GITOPS))
+    assert "cluster" not in names(RELEASE)
 
 
 def test_every_step_needs_steps_that_exist() -> None:

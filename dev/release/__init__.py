@@ -1,0 +1,1 @@
+"""A release: what it consists of, made and verified; `make release-dry-run` does it without publishing."""

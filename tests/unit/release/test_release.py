@@ -1,0 +1,109 @@
+"""A release has one version, its notes, its bases by digest, and workflows that pin what they run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from release import images, sbom, signatures
+from release import version as versions
+from release.version import PLACES, ROOT, ReleaseError, notes, the_version
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
+DIGEST = "sha256:" + "a" * 64
+
+
+def test_every_place_has_the_same_version() -> None:
+    assert the_version() == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_with_another_version_is_named(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for one in PLACES:
+        (tmp_path / one).parent.mkdir(parents=True, exist_ok=True)
+        text = (ROOT / one).read_text()
+        (tmp_path / one).write_text(text.replace(the_version(), "9.8.7") if one == place else text)
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    with pytest.raises(ReleaseError, match=re.escape(place) + r".*9\.8\.7"):
+        the_version()
+
+
+def test_the_changelog_has_the_version() -> None:
+    assert "### " in notes(the_version())
+    with pytest.raises(ReleaseError, match=r"no section for 9\.9\.9"):
+        notes("9.9.9")
+
+
+def test_a_base_image_is_pinned_by_digest_alone() -> None:
+    assert images.unpinned({"A": f"debian:bookworm-slim@{DIGEST}", "B": "golang:1.26"}) == ["golang:1.26"]
+
+
+def test_the_images_of_a_release_are_those_of_the_configuration() -> None:
+    text = images.BAKE.read_text()
+    assert '"linux/amd64", "linux/arm64"' in text
+    for image in images.IMAGES:
+        assert f'dockerfile = "{image.dockerfile}"' in text
+        assert f"${{REGISTRY}}/{image.name}:${{VERSION}}" in text
+        assert f"org.opencontainers.image.title={image.name}" in (ROOT / image.dockerfile).read_text()
+        arguments = re.findall(
+            r"^ARG (\w+)=", (ROOT / image.dockerfile).read_text().partition("\nFROM ")[0], re.MULTILINE
+        )
+        assert arguments
+        assert all(f"{name} = {name}" in text for name in arguments)
+
+
+LISTED = """deb\tlibc6\t2.36-9+deb12u1\tamd64
+pypi\tTyping_Extensions\t4.15.0\tPSF-2.0
+pypi\tpyspark\t4.3.0\t
+jar\tspark-core_2.13-4.3.0.jar
+jar\tspark-core_2.13-4.3.0.jar
+"""
+
+
+def test_a_bill_of_materials_names_each_package_once() -> None:
+    found = sbom.document(LISTED, name="fencepost-job", version="1.0.0", digest=DIGEST)
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    assert [component["purl"] for component in found["components"]] == [
+        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u1?arch=amd64",
+        "pkg:generic/spark-core_2.13@4.3.0?type=jar",
+        "pkg:pypi/pyspark@4.3.0",
+        "pkg:pypi/typing-extensions@4.15.0",
+    ]
+    assert found["components"][3]["licenses"] == [{"expression": "PSF-2.0"}]
+    assert found["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert found == sbom.document(LISTED, name="fencepost-job", version="1.0.0", digest=DIGEST)
+
+
+def test_an_image_without_packages_has_no_bill() -> None:
+    with pytest.raises(ReleaseError, match="0 components"):
+        sbom.document("", name="fencepost-job", version="1.0.0", digest=DIGEST)
+
+
+def test_the_origin_names_commit_and_bases() -> None:
+    found = signatures.provenance(revision="c0ffee", command="docker build .", bases={"DEBIAN": "debian"})
+    assert found["buildDefinition"]["resolvedDependencies"][0]["digest"] == {"gitCommit": "c0ffee"}
+    assert found["buildDefinition"]["externalParameters"]["bases"] == {"DEBIAN": "debian"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_pins_what_it_runs_and_has_no_more_rights_than_it_needs(path: Path) -> None:
+    text = path.read_text()
+    parsed = yaml.safe_load(text)
+    assert parsed["permissions"] == {"contents": "read"}
+    assert all(re.search(r"@[0-9a-f]{40}( # v\S+)?$", line) for line in re.findall(r"uses: (.+)", text))
+    for job in parsed["jobs"].values():
+        assert job["timeout-minutes"]
+    # Text of an event reaches a shell by the environment alone.
+    commands = [step["run"] for job in parsed["jobs"].values() for step in job["steps"] if "run" in step]
+    assert all("${{" not in command for command in commands)
+
+
+def test_the_workflows_call_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = {name for path in WORKFLOWS for name in re.findall(r"\bmake ([a-z-]+)", path.read_text())}
+    assert called
+    assert called <= targets
