@@ -15,24 +15,24 @@ LOOP_TESTS: Final = tuple(
         "plan", "poison", "topic_ids",
     )
 )  # fmt: skip
+DECISION: Final = "tests/unit/operator/decision"
 RULE_TESTS: Final = tuple(
-    f"tests/unit/operator/test_{name}.py"
+    f"{DECISION}/{name}"
     for name in (
-        "acceptance", "deaf_master", "drained_master", "ending_namespace", "gone_batches", "late_job", "liveness",
-        "lost_records", "pausing", "planned_restarts", "poison_rules", "progress", "pruned_secret", "readiness",
-        "restart_budget", "rollback_rules", "rules", "shared_cluster", "silent_nodes", "throughput", "timeouts",
-        "reported_failures", "unproven_death",
+        "cluster/test_deaf_master.py", "cluster/test_drained_master.py", "cluster/test_readiness.py",
+        "cluster/test_shared_cluster.py", "cluster/test_silent_nodes.py", "kafka/test_acceptance.py",
+        "kafka/test_throughput.py", "rules/", "run/test_gone_batches.py", "run/test_liveness.py", "run/test_progress.py",
+        "test_pausing.py",
     )
 )  # fmt: skip
-REWIND_TESTS: Final = tuple(
-    f"tests/unit/operator/test_{name}.py"
-    for name in ("purge_job", "rewind_rules", "rewind_steps", "rewind_target", "stateful")
-)
+REWIND_TESTS: Final = (
+    f"{DECISION}/rewind/", "tests/unit/operator/desired/test_purge_job.py", "tests/unit/operator/test_stateful.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """Files and folders, from the checkout's root."""
+    """Files and folders, from the checkout's root; a folder of tests ends in a slash."""
 
     name: str
     sources: tuple[str, ...]

@@ -18,8 +18,8 @@ from harness.gitops.argo_cd import lua
 from harness.gitops.kstatus import SEEN_AS, condition, kstatus
 from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
+from unit.operator.decision.test_every_phase import LOST, scenes
 from unit.operator.scenes import NOW, ROW, WELL, Scene
-from unit.operator.test_every_phase import LOST, scenes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

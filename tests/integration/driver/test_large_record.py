@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from fencepost.contract import ExitCode, Reason
 from fencepost_operator.api import State
 from integration.driver.support import Pipeline
+from unit.operator.decision.rules.test_restart_budget import out_of_memory, waiting
 from unit.operator.scenes import NOW
-from unit.operator.test_restart_budget import out_of_memory, waiting
 
 pytestmark = pytest.mark.integration
 

@@ -47,9 +47,21 @@ from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.observation import Began, Known, PurgeJob, RewindFacts, Unknown, UnknownReason, reports_matter
 from present import present
+from unit.operator.decision.rewind.test_rewind_steps import (
+    BACK,
+    BEFORE,
+    DELETES,
+    GO,
+    KEPT,
+    ROW_READ,
+    asked,
+    begun,
+    job,
+    running,
+    seen,
+)
+from unit.operator.decision.rewind.test_rewind_steps import FENCED as TAKEN_OVER
 from unit.operator.scenes import CLUSTER, FAILED, FENCED, LONG_AGO, NOW, RECORDED, ROW, SILENT, WELL, Scene, started
-from unit.operator.test_rewind_steps import BACK, BEFORE, DELETES, GO, KEPT, ROW_READ, asked, begun, job, running, seen
-from unit.operator.test_rewind_steps import FENCED as TAKEN_OVER
 
 JOB: Final = {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"}
 CASSANDRA: Final = {

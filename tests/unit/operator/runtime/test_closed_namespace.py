@@ -18,7 +18,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied
 from fencepost_operator.runtime import watches
 from fencepost_operator.settings import Settings
-from unit.runtime.watched import Server, Woken
+from unit.operator.runtime.watched import Server, Woken
 
 OPEN, CLOSED = ObjectKey("bank", "orders"), ObjectKey("shop", "orders")
 MORE_THAN_KOPF_TRIES = 40

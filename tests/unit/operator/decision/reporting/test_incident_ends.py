@@ -11,8 +11,18 @@ import pytest
 from fencepost_operator.api import Condition, PageState, Reason
 from fencepost_operator.decision.reporting.page_text import page_of
 from present import present
+from unit.operator.decision.reporting.test_pages import (
+    HOLD,
+    MINUTE,
+    PAUSED,
+    RISK,
+    STALL,
+    UNREACHABLE,
+    Story,
+    ready,
+    stalled,
+)
 from unit.operator.scenes import POLICY
-from unit.operator.test_pages import HOLD, MINUTE, PAUSED, RISK, STALL, UNREACHABLE, Story, ready, stalled
 
 SECOND: Final = timedelta(seconds=1)
 

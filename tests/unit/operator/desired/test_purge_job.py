@@ -20,7 +20,7 @@ from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import Known, Observation, References, Unknown, UnknownReason
 from present import present
 from unit.charts.pod_security import violations
-from unit.operator.test_builders import pipeline_and_spec
+from unit.operator.desired.test_builders import pipeline_and_spec
 
 ROW = FenceRow(
     pipeline="default/shop/orders",

@@ -12,8 +12,8 @@ from fencepost_operator.actions import InstallCluster, PruneCluster
 from fencepost_operator.api import Reason, Status
 from fencepost_operator.observation import ClusterObject, ClusterObjects, Watermarks
 from present import present
+from unit.operator.decision.rules.test_rules import CASES
 from unit.operator.scenes import BURIED, CLUSTER, DEAD, FAILED, LONG_AGO, NOW, RECORDED, SILENT, WELL, Scene
-from unit.operator.test_rules import CASES
 
 BLIND = {"Cassandra silent": {"fence": SILENT}, "references unknown": {"references": SILENT}}
 

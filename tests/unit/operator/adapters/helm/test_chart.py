@@ -17,7 +17,7 @@ from fencepost_operator.errors import Rejected
 from present import present
 from testbed.home import Home
 
-CHART = Path(__file__).parents[3] / "charts" / "spark-cluster"
+CHART = Path(__file__).parents[5] / "charts" / "spark-cluster"
 
 
 @pytest.fixture

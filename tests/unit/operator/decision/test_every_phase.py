@@ -28,6 +28,13 @@ from fencepost_operator.decision.decision import Decision
 from fencepost_operator.observation import ClusterObjects, References, Unknown, UnknownReason, Watermarks
 from generators.reference import ROOT
 from unit.contract.test_guidance import given_reasons
+from unit.operator.decision.test_walk import (
+    action_is_allowed,
+    conditions_are_whole,
+    record_comes_first,
+    status_survives_the_api_server,
+    words_are_useful,
+)
 from unit.operator.scenes import (
     CLUSTER,
     COMMITTED,
@@ -43,13 +50,6 @@ from unit.operator.scenes import (
     TOO_LARGE,
     WELL,
     Scene,
-)
-from unit.operator.test_walk import (
-    action_is_allowed,
-    conditions_are_whole,
-    record_comes_first,
-    status_survives_the_api_server,
-    words_are_useful,
 )
 
 Change = Callable[[Scene], Scene]

@@ -35,7 +35,7 @@ from fencepost_operator.desired.jobs.run_config import KEY, run_config
 from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.desired.resources import driver_memory, executor_heap, resources
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GOLDEN = Path(__file__).with_name("golden")
 GIB = 1024**3
 

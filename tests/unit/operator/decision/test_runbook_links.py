@@ -10,8 +10,8 @@ from fencepost_operator.api import EventType
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.wording import with_runbook
+from unit.operator.decision.rules.test_rules import CASES
 from unit.operator.scenes import BURIED, DEAD, DENIED, POLICY, RUN, SILENT, WELL, Scene
-from unit.operator.test_rules import CASES
 
 URL = "https://docs.example/runbooks"
 
