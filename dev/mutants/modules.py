@@ -21,8 +21,8 @@ RULE_TESTS: Final = tuple(
     for name in (
         "cluster/test_deaf_master.py", "cluster/test_drained_master.py", "cluster/test_readiness.py",
         "cluster/test_shared_cluster.py", "cluster/test_silent_nodes.py", "kafka/test_acceptance.py",
-        "kafka/test_throughput.py", "rules/", "run/test_gone_batches.py", "run/test_liveness.py", "run/test_progress.py",
-        "test_pausing.py",
+        "kafka/test_throughput.py", "rules/", "run/test_gone_batches.py", "run/test_liveness.py",
+        "run/test_progress.py", "test_pausing.py",
     )
 )  # fmt: skip
 REWIND_TESTS: Final = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.batch import Batch, Range, between
 from fencepost.errors import ATTEMPT, begin_attempt
-from fencepost.spark.stream_source import StreamSource
+from fencepost.spark.stateful.stream_source import StreamSource
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from uuid import UUID
 from fencepost.driver.stateful import plan
 from fencepost.fence import Fence, Fenced, FenceError, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
-from fencepost.spark.stream_source import end_of, offsets_text, with_end
+from fencepost.spark.stateful.stream_source import end_of, offsets_text, with_end
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import PatientChunks
 from fencepost.state.collector import Collector

@@ -13,7 +13,7 @@ from uuid import UUID
 from fencepost.fence import EMPTY, Fence, FenceRow
 from fencepost.fence.row import UNCLAIMED
 from fencepost.fence.snapshots import WRITTEN_WITHIN, Snapshot
-from fencepost.spark.stream_source import end_of
+from fencepost.spark.stateful.stream_source import end_of
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.errors import CheckpointDamaged
 from fencepost.state.fence_committer import reached_by

@@ -112,7 +112,7 @@ reading = threading.Event()
 def read():
     reading.set()
     time.sleep(600)
-driver._read_jvm_log = read
+driver._supervision.read_last_lines = read
 threading.Thread(target=driver.end, args=[BatchFailed("slow")], daemon=True).start()
 reading.wait()
 driver.end(Fenced("epoch 5", seen=None))
@@ -125,7 +125,7 @@ def test_a_driver_that_cannot_gather_its_log_ends_all_the_same(tmp_path: Path) -
     program = """
 def read():
     raise ValueError("broken")
-driver._read_jvm_log = read
+driver._supervision.read_last_lines = read
 driver.end(BatchFailed("the cause"))
 """
     code, last = ended(program, tmp_path / "log")

@@ -20,7 +20,7 @@ from fencepost.driver.stateful.run import StatefulRun
 from fencepost.errors import BadSpec, BatchFailed, OutOfMemory, RecordFailed
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.patience import Patience
-from fencepost.spark.stream_source import Plans, offsets_text
+from fencepost.spark.stateful.stream_source import Plans, offsets_text
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.errors import CheckpointFull, LogTooLong

@@ -12,7 +12,7 @@ import pytest
 from fencepost.fence import Fenced
 from fencepost.fence.patience import Patience
 from fencepost.fence.row import LARGEST_CHECKPOINT
-from fencepost.spark.stream_source import offsets_text
+from fencepost.spark.stateful.stream_source import offsets_text
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
 from fencepost.state.directory import LogFile
 from fencepost.state.errors import CheckpointDamaged, EpochOver, LogTooLong, PathInvalid

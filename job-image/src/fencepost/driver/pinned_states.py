@@ -7,15 +7,20 @@ nothing that happens to the snapshot later reaches the run.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from cassandra.cluster import Session
 
 from fencepost.contract import DriverConfig, PinnedState, Reason
 from fencepost.errors import BadSpec
+from fencepost.fence.cassandra.snapshots import SnapshotTable
+from fencepost.fence.patience import Patience
 from fencepost.metrics_server import ANY
 from fencepost.spark import failures
-from fencepost.spark.stored_state import (
+from fencepost.spark.stateful.stored_state import (
     NotChosen,
     TooManyBytes,
     collected,
@@ -24,7 +29,8 @@ from fencepost.spark.stored_state import (
     operators_of,
     store_of,
 )
-from fencepost.state.chunks import ChunkStore
+from fencepost.state.cassandra import CassandraChunks
+from fencepost.state.chunks import ChunkStore, PatientChunks
 from fencepost.state.errors import CheckpointError
 from fencepost.state.progress import unpack_committed
 from fencepost.state.reading import LOOPBACK, Readable, readable
@@ -41,6 +47,22 @@ MOST_STORED: Final = 1 << 30
 CACHE_BYTES: Final = 64 << 20
 """Bytes of files that the driver copies to its scratch volume, of 1 GiB by default: each file is read once or twice."""
 _ANOTHER: Final = "Name a snapshot of `fencepost snapshots list` in spec.source.pinnedStates, or remove the entry."
+
+
+def stored(
+    spark: SparkSession, config: DriverConfig, keys: Keys, *, host: str | None, session: Session
+) -> Mapping[str, DataFrame]:
+    """Return what `read_all` does, of snapshots and files in the fence's keyspace."""
+    patience, snapshots = Patience(config.patience), SnapshotTable(session, config.fence_keyspace)
+
+    def checkpoint(pin: PinnedState) -> bytes | None:
+        found = patience.ask(lambda: snapshots.read(pin.pipeline, UUID(pin.snapshot)))
+        return found.checkpoint if found is not None else None
+
+    def chunks(pin: PinnedState) -> ChunkStore:
+        return PatientChunks(CassandraChunks(session, config.fence_keyspace, pin.pipeline), patience)
+
+    return read_all(spark, config, keys, host=host, checkpoint=checkpoint, chunks=chunks)
 
 
 def read_all(

@@ -23,35 +23,31 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-from uuid import UUID
 
 from fencepost.contract import (
     SESSION_LIMIT,
     DriverConfig,
     ExitCode,
     KafkaSink,
-    PinnedState,
     Reason,
     Variable,
     Verdict,
 )
-from fencepost.driver import signals, watchdogs
+from fencepost.driver import signals
 from fencepost.driver.connections import Connections
-from fencepost.driver.crash_loop import CrashLoop
 from fencepost.driver.environment import Environment, config_text
-from fencepost.driver.loop import InProgress, Loop, ignore
+from fencepost.driver.loop import Loop, ignore
 from fencepost.driver.ports import Engine
 from fencepost.driver.recovery.poison import Isolator
 from fencepost.driver.reporting import logs, metrics_endpoint, verdict
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
+from fencepost.driver.supervision import Supervision
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
-from fencepost.fence.patience import Patience
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
-from fencepost.state.chunks import PatientChunks
 from fencepost.state.webhdfs.authentication import Keys
 
 if TYPE_CHECKING:
@@ -59,21 +55,17 @@ if TYPE_CHECKING:
 
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence import FenceRow
-    from fencepost.fence.cassandra.left_out import LeftOutRecords
     from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
-    from fencepost.spark.engine import SparkEngine
-    from fencepost.spark.jvm.log import JvmLog
-    from fencepost.spark.stateful_query import StatefulQuery
+    from fencepost.spark.runner import Runner
+    from fencepost.spark.stateful.query import StatefulQuery
 
 log = logging.getLogger(__name__)
 
 MEASURING_LIMIT: Final = 5.0
 """Seconds that Kafka has to give the record that ran out of memory."""
-JVM_LOG_LIMIT: Final = 1.0
-"""Seconds for the JVM's last lines."""
 GRACE_RESERVE: Final = 2.0
 """Seconds of the grace period kept for the verdict."""
 
@@ -88,14 +80,13 @@ class Driver:
         self._loop: Loop | StatefulRun | None = None
         self._jvm: gateway.Gateway | None = None
         self._started = time.monotonic()
-        self._jvm_log: JvmLog | None = None
         self._records: KafkaRecords | None = None
         # In local mode there is no secret, and all services are in this process.
         self._keys = Keys(environment.variables.get(Variable.SPARK_AUTH_SECRET) or secrets.token_hex(32))
         self._ending = threading.Lock()
         self._leaving = threading.Lock()
-        self._has_executor = threading.Event()
         self._connections = Connections(config, environment, stopping=self._stop.is_set, lap=self._lap)
+        self._supervision = Supervision(config, end=self.end, lap=self._lap)
         # librdkafka retries sends on its own, and does not count them.
         producers = [sink.name for sink in config.sinks if isinstance(sink, KafkaSink)]
         self._run_metrics = RunMetrics([sink.name for sink in config.sinks], uncounted=producers)
@@ -156,23 +147,10 @@ class Driver:
         """Return the verdict with the log's last lines; the exception comes after what the JVM said before it."""
         if not last.exit_code:
             return last
-        self._read_jvm_log()
+        self._supervision.read_last_lines()
         if last.exit_code == ExitCode.FAILED:
             log.error("the run failed", exc_info=error)
         return replace(last, log=logs.LAST.without(self._environment.secrets()))
-
-    def _read_jvm_log(self) -> None:
-        """Read what the JVM logged since the watch looked last; a JVM that hangs is not waited for."""
-        if (jvm_log := self._jvm_log) is None:
-            return
-
-        def read() -> None:
-            with suppress(Exception):
-                logs.LAST.add(jvm_log.read())
-
-        reading = threading.Thread(target=read, daemon=True)
-        reading.start()
-        reading.join(JVM_LOG_LIMIT)
 
     def _work(self) -> None:
         config = self._config
@@ -201,7 +179,7 @@ class Driver:
             self._lap("session")
             table = cassandra.result()
             source, properties = kafka.result()
-        self._watch_fence(table)
+        self._supervision.fence(lambda: self._connections.check_held(table.read(self._config.pipeline)))
         self._compose(spark, table, source, properties)
         table.finish_history()
 
@@ -217,15 +195,14 @@ class Driver:
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
         from fencepost.driver.recovery.dead_letters import remove_uncommitted  # noqa: PLC0415
-        from fencepost.fence.cassandra.left_out import LeftOutRecords  # noqa: PLC0415
+        from fencepost.driver.recovery.left_out import left_out  # noqa: PLC0415
         from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415 - Spark's imports overlap the JVM's start
         from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
 
         config = self._config
-        self._watch_executors(spark)
-        engine = self._engine(spark, table, properties, self._pinned_states(spark, table))
-        self._watch_log(spark)
-        self._watch_resources(spark)
+        self._supervision.executors(spark)
+        engine = self._runner(spark, table, properties)
+        self._supervision.jvm(spark)
         self._prepare(engine)
         self._lap("warm")
         pause = self._run_metrics.pausing(time.sleep)
@@ -234,10 +211,9 @@ class Driver:
         records = KafkaRecords(properties, config.patience)
         mirror = self._mirror(properties)
         show = mirror.show if mirror is not None else ignore
-        left_out = LeftOutRecords(table.session, config.fence_keyspace, config.pipeline)
 
         def claimed(row: FenceRow) -> None:
-            engine.leave_out(self._left_out(left_out, row))
+            engine.leave_out(left_out(row, config, table.session))
             if config.state is None:
                 remove_uncommitted(row, config, table.session)
 
@@ -257,54 +233,21 @@ class Driver:
             )
         else:
             self._loop = self._stateful(engine, table, fence, source, records, claimed=claimed, mirror=show)
-        self._watch_progress(self._loop, engine, fence)
-        self._watch_life(self._loop, fence)
+        self._supervision.loop(self._loop, engine, fence)
         self._serve_metrics(spark)
         if not self._stop.is_set():
             self._loop.run()
         if mirror is not None:
             mirror.end()
 
-    def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
-        config = self._config
-        if not config.pinned_states:
-            return {}
-        from fencepost.driver import pinned_states  # noqa: PLC0415 - few runs need it
-        from fencepost.fence.cassandra.snapshots import SnapshotTable  # noqa: PLC0415
-        from fencepost.state.cassandra import CassandraChunks  # noqa: PLC0415
-
-        patience, snapshots = Patience(config.patience), SnapshotTable(table.session, config.fence_keyspace)
-
-        def checkpoint(pin: PinnedState) -> bytes | None:
-            found = patience.ask(lambda: snapshots.read(pin.pipeline, UUID(pin.snapshot)))
-            return found.checkpoint if found is not None else None
-
-        found = pinned_states.read_all(
-            spark,
-            config,
-            self._keys,
-            host=self._environment.variables.get(Variable.POD_IP),
-            checkpoint=checkpoint,
-            chunks=lambda pin: PatientChunks(
-                CassandraChunks(table.session, config.fence_keyspace, pin.pipeline), patience
-            ),
-        )
-        self._lap("pinned states")
-        return found
-
-    def _engine(
-        self,
-        spark: SparkSession,
-        table: CassandraFenceTable,
-        properties: Mapping[str, str],
-        states: Mapping[str, DataFrame],
-    ) -> SparkEngine | StatefulQuery:
-        """Return what runs the author's function: on batch after batch, or once for a query."""
-        from fencepost.entrypoint import finish_of, load  # noqa: PLC0415
+    def _runner(self, spark: SparkSession, table: CassandraFenceTable, properties: Mapping[str, str]) -> Runner:
+        """Return what runs the author's function, on sinks that are open and pinned states that are read."""
+        from fencepost.entrypoint import load  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
+        from fencepost.spark.runner import runner  # noqa: PLC0415
 
         config = self._config
+        states = self._pinned_states(spark, table)
         function = load(config.entrypoint, self._environment.code_dir)
         sinks = open_sinks(
             config,
@@ -315,22 +258,17 @@ class Driver:
             code_dir=self._environment.code_dir,
             options_dir=self._environment.sink_options,
         )
-        if config.state is None:
-            return SparkEngine(
-                spark=spark, config=config, transform=function, sinks=sinks, properties=properties, states=states
-            )
-        from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415 - a stateless run needs none of it
+        return runner(function, spark=spark, config=config, sinks=sinks, properties=properties, states=states)
 
-        return StatefulQuery(
-            spark=spark,
-            config=config,
-            state=config.state,
-            stream=function,
-            finish=finish_of(config.entrypoint),
-            sinks=sinks,
-            properties=properties,
-            states=states,
-        )
+    def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
+        if not self._config.pinned_states:
+            return {}
+        from fencepost.driver import pinned_states  # noqa: PLC0415 - few runs need it
+
+        host = self._environment.variables.get(Variable.POD_IP)
+        found = pinned_states.stored(spark, self._config, self._keys, host=host, session=table.session)
+        self._lap("pinned states")
+        return found
 
     def _stateful(
         self,
@@ -369,18 +307,10 @@ class Driver:
             claimed=claimed,
             mirror=mirror,
         )
-        watchdogs.start("files", lambda: watchdogs.watch_files(run.collect, end=self.end))
+        self._supervision.files(run.collect)
         return run
 
-    def _left_out(self, records: LeftOutRecords, row: FenceRow) -> Mapping[str, frozenset[int]]:
-        """Return the offsets that users let this pipeline leave out; log those that are still to be read."""
-        found = Patience(self._config.patience).ask(lambda: records.offsets(row.topic_ids))
-        ahead = {key: sorted(at for at in offsets if at >= row.offsets.get(key, 0)) for key, offsets in found.items()}
-        if ahead := {key: offsets for key, offsets in ahead.items() if offsets}:
-            log.warning("leaving out records, as users asked", extra={"fields": {"records": ahead}})
-        return found
-
-    def _prepare(self, engine: SparkEngine | StatefulQuery) -> None:
+    def _prepare(self, engine: Runner) -> None:
         """Make sure that a batch can be run before the claim.
 
         Not after the first executor but before it: what Spark loads for the empty batch overlaps the executor's start.
@@ -390,8 +320,7 @@ class Driver:
             engine.warm()
             return
         engine.check()
-        if not session.is_local(self._config):
-            self._has_executor.wait()
+        self._supervision.await_executor()
 
     def _committed(self, report: Report) -> None:
         self._run_metrics.committed(report)
@@ -415,61 +344,6 @@ class Driver:
 
         letters = stored_letters(self._config, table.session)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
-
-    def _watch_fence(self, table: CassandraFenceTable) -> None:
-        def check() -> None:
-            self._connections.check_held(table.read(self._config.pipeline))
-
-        watchdogs.start("fence", lambda: watchdogs.watch_fence(check, end=self.end))
-
-    def _watch_progress(self, loop: Loop | StatefulRun, engine: SparkEngine | StatefulQuery, fence: Fence) -> None:
-        def report(batch: InProgress, done: int) -> None:
-            fence.report_progress(batch.row, done)
-
-        watchdogs.start(
-            "progress", lambda: watchdogs.watch_progress(lambda: loop.in_progress, engine.progress, report=report)
-        )
-
-    def _watch_life(self, loop: Loop | StatefulRun, fence: Fence) -> None:
-        timeout = self._config.stall_timeout
-        watch = partial(watchdogs.watch_life, lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
-        watchdogs.start("life", watch)
-
-    @staticmethod
-    def _watch_resources(spark: SparkSession) -> None:
-        watchdogs.start("resources", lambda: watchdogs.watch_resources(lambda: session.jvm_resources(spark)))
-
-    def _watch_executors(self, spark: SparkSession) -> None:
-        if session.is_local(self._config):
-            return
-        watchdogs.start(
-            "executors",
-            lambda: watchdogs.watch_executors(
-                lambda: session.executors(spark),
-                arrived=self._arrived,
-                end=self.end,
-                limit=self._config.executor_patience,
-            ),
-        )
-
-    def _arrived(self) -> None:
-        self._lap("executor")
-        self._has_executor.set()
-
-    def _watch_log(self, spark: SparkSession) -> None:
-        """Follow the JVM's log, beside the start, which that would delay; an author's class path may break it."""
-        from fencepost.spark.jvm.log import JvmLog  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-
-        def follow() -> None:
-            try:
-                found = self._jvm_log = JvmLog(spark)
-            except Exception as error:  # noqa: BLE001 - Py4J raises many kinds
-                log.warning("the JVM's log cannot be read: %s", error)
-                return
-            loop = CrashLoop(self._config.executors)
-            watchdogs.watch_log(found.read, show=logs.LAST.add, judge=loop.see, end=self.end)
-
-        watchdogs.start("log", follow)
 
     @contextmanager
     def _limit(self, seconds: float, error: DriverError) -> Iterator[None]:

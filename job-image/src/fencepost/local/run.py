@@ -165,36 +165,28 @@ class LocalRun:
         self, config: DriverConfig, spark: SparkSession, database: Database, fence: Fence
     ) -> Loop | StatefulRun:
         """Return the loop, or the run of the query, with the author's code and the sinks."""
-        from fencepost.entrypoint import finish_of, load  # noqa: PLC0415
+        from fencepost.entrypoint import load  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
+        from fencepost.spark.runner import runner  # noqa: PLC0415
 
         source, records, properties, read = self._source(config, database)
         code = Path(self._request.code)
         function = load(config.entrypoint, code)
         sinks = open_sinks(config, session=None, credentials=None, kafka_properties=properties, code_dir=code)
         driver, wait = f"process-{os.getpid()}", self._until_read.wait if self._request.ends else None
-        if config.state is None:
-            from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
-
-            engine = SparkEngine(
-                spark=spark, config=config, transform=function, sinks=sinks, properties=properties, records=read
-            )
-            engine.check()
+        engine = runner(function, spark=spark, config=config, sinks=sinks, properties=properties, records=read)
+        engine.check()
+        if isinstance(engine, SparkEngine):
             return Loop(
                 config=config, driver=driver, fence=fence, source=source, records=records, engine=engine,
                 stop=self._stop, report=self._committed, claimed=self._until_read.claimed, wait=wait,
             )  # fmt: skip
         from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415
         from fencepost.driver.stateful.run import StatefulRun  # noqa: PLC0415
-        from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415
 
-        query = StatefulQuery(
-            spark=spark, config=config, state=config.state, stream=function, finish=finish_of(config.entrypoint),
-            sinks=sinks, properties=properties, records=read,
-        )  # fmt: skip
-        query.check()
         run = StatefulRun(
-            config=config, driver=driver, fence=fence, source=source, records=records, query=query,
+            config=config, driver=driver, fence=fence, source=source, records=records, query=engine,
             serve=partial(checkpoint_service.serve, config, self._keys, host=None),
             chunks=state_tables.SqliteChunks(database, config.pipeline),
             index=state_tables.SqliteFileIndex(database, config.pipeline),

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from fencepost.contract.codec import decode, encode
 
-READER: Final = "fencepost.spark.state_reader"
+READER: Final = "fencepost.spark.stateful.state_reader"
 """The module that reads a Request on its standard input, and writes an Answer to its standard output."""
 JOIN_SIDES: Final = ("left", "right")
 TIMERS: Final = "timers"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fencepost.context import takes_record_batches
 from fencepost.contract import CassandraSink, DeclaredSink, FunctionSink, PluginSink, Reason
 from fencepost.contract.code_check import CodeAnswer, CodeProblem, CodeRequest, DeclaredTable
-from fencepost.entrypoint import finish_of, load
+from fencepost.entrypoint import load
 from fencepost.errors import BadSpec, DriverError
 from fencepost.sinks import Sink, SinkTask
 from fencepost.sinks.cassandra.purge_index import COORDINATES
@@ -97,23 +97,11 @@ def _check_sinks(request: CodeRequest) -> None:
 
 def _check_frames(spark: SparkSession, function: Callable[..., Any], request: CodeRequest) -> None:
     """Plan an empty batch, as a run does before its first one. Raises DriverError."""
-    from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports take a second
-    from fencepost.spark.stateful_query import StatefulQuery  # noqa: PLC0415
+    from fencepost.spark.runner import runner  # noqa: PLC0415 - Spark's imports take a second
 
     config = replace(request.config, spark_master="local", spark_conf={})
     sinks = {sink.name: _CheckedSink(sink, _table(sink, request.tables)) for sink in config.sinks}
-    if config.state is None:
-        SparkEngine(spark=spark, config=config, transform=function, sinks=sinks, properties={}).check()
-    else:
-        StatefulQuery(
-            spark=spark,
-            config=config,
-            state=config.state,
-            stream=function,
-            finish=finish_of(config.entrypoint),
-            sinks=sinks,
-            properties={},
-        ).check()
+    runner(function, spark=spark, config=config, sinks=sinks, properties={}).check()
 
 
 def _table(sink: DeclaredSink, tables: Mapping[str, DeclaredTable]) -> Table | None:

@@ -22,7 +22,7 @@ from fencepost.fence import Fence, FenceError, FenceRow
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 from fencepost.local.record_log import NoRecords
 from fencepost.spark.session import state_settings
-from fencepost.spark.stateful_query import StatefulQuery
+from fencepost.spark.stateful.query import StatefulQuery
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex

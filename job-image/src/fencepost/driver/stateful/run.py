@@ -33,7 +33,7 @@ from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
-from fencepost.spark.stream_source import Plans, end_of, with_end
+from fencepost.spark.stateful.stream_source import Plans, end_of, with_end
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore, PatientChunks
 from fencepost.state.collector import Collector

@@ -21,7 +21,7 @@ from fencepost.kafka.reader import read
 from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job
 from fencepost.spark.jvm.query_progress import QueryProgress
 from fencepost.spark.sink_job import SinkJob
-from fencepost.spark.stream_source import StreamSource
+from fencepost.spark.stateful.stream_source import StreamSource
 from fencepost.spark.work_done import WorkDone
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fencepost.fence import FenceRow
     from fencepost.sinks import Sink
     from fencepost.spark.source import Read
-    from fencepost.spark.stream_source import Plans
+    from fencepost.spark.stateful.stream_source import Plans
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import pytest
 from fencepost.context import StreamContext
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec
-from unit.spark.test_stateful_run import STATE, Pipeline, as_they_are, made  # noqa: F401 - a fixture
+from unit.spark.stateful.test_stateful_run import STATE, Pipeline, as_they_are, made  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

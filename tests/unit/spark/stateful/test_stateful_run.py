@@ -30,7 +30,7 @@ from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, Poison
 from fencepost.fence import Fence, Fenced, FenceRow
 from fencepost.sinks import BatchToken, Sink, SinkTask
 from fencepost.spark import session as spark_session
-from fencepost.spark.stateful_query import StatefulQuery
+from fencepost.spark.stateful.query import StatefulQuery
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.fence_committer import tree_of

@@ -13,14 +13,14 @@ from fencepost.contract import PinnedState, Reason
 from fencepost.driver import pinned_states
 from fencepost.driver.stateful import checkpoint_service
 from fencepost.errors import BadSpec
-from fencepost.spark.stored_state import TooManyBytes, collected
+from fencepost.spark.stateful.stored_state import TooManyBytes, collected
 from fencepost.state.webhdfs.authentication import Keys
 from fencepost.testing import context, frame
 from fencepost.testing.streams import StreamTest
 from present import present
 from unit.driver.loop_world import config
-from unit.spark.test_state_reader import by_value, counts
-from unit.spark.test_stateful_run import ENDS, Pipeline, made  # noqa: F401 - a fixture
+from unit.spark.stateful.test_state_reader import by_value, counts
+from unit.spark.stateful.test_stateful_run import ENDS, Pipeline, made  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

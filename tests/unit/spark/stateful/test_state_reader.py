@@ -14,7 +14,7 @@ import pytest
 
 from fencepost.context import StreamContext
 from fencepost.errors import BatchFailed
-from fencepost.spark.state_reader import answered
+from fencepost.spark.stateful.state_reader import answered
 from fencepost.state.progress import unpack_committed
 from fencepost.state.questions import (
     Answer,
@@ -30,8 +30,8 @@ from fencepost.state.reading import readable
 from fencepost_cli.errors import CliError
 from fencepost_cli.stores.state_reader import ask_state
 from present import present
-from unit.spark import test_stateful_run
-from unit.spark.test_stateful_run import ENDS, STATE, Pipeline, made  # noqa: F401 - a fixture
+from unit.spark.stateful import test_stateful_run
+from unit.spark.stateful.test_stateful_run import ENDS, STATE, Pipeline, made  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

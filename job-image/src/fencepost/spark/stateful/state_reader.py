@@ -1,4 +1,4 @@
-"""`python -m fencepost.spark.state_reader`: answers one question about a checkpoint that another process serves.
+"""Answers one question about a checkpoint that another process serves; run it with `python -m`.
 
 It reads a `fencepost.state.questions.Request` on its standard input, and writes the `Answer` to its standard output.
 Spark runs in this process alone, in local mode, and has no access to Cassandra.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.errors import DriverError
 from fencepost.spark.jvm.gateway import Gateway
 from fencepost.spark.session import STATE_STORE, first_line
-from fencepost.spark.stored_state import NotChosen, frame_of, operator_of, operators_of, store_of
+from fencepost.spark.stateful.stored_state import NotChosen, frame_of, operator_of, operators_of, store_of
 from fencepost.state.questions import (
     Answer,
     Export,

@@ -22,7 +22,7 @@ from fencepost.batch import Range
 from fencepost.contract import Loss, Reason
 from fencepost.errors import BadSpec, DataLoss, as_worker_error
 from fencepost.spark import failures
-from fencepost.spark.stream_source import StreamSource, end_of, offsets_of, offsets_text, with_end
+from fencepost.spark.stateful.stream_source import StreamSource, end_of, offsets_of, offsets_text, with_end
 from fencepost.spark.tasks.slice_row import SliceRow
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Spark with a state: the query, the stream it reads, and how a state is read that was stored."""
