@@ -46,21 +46,18 @@ def test_a_reason_of_a_later_release_is_a_failure_that_names_it() -> None:
 
 
 def test_text_is_bounded_and_of_one_line() -> None:
-    found = read(message="a\u2028b\nc\ud800" + "x" * 10_000, reason="R" * 1000)
+    found = read(message="a\u2028b\nc" + "x" * 10_000, reason="R" * 1000)
     assert found.message.isprintable()
     assert len(found.message) < 5000
-    found.message.encode()
 
 
 @pytest.mark.parametrize(
     "batch",
-    [{"a/0": [1e999, 2]}, {"a/0": [1, 2, 3]}, {"a/0": "12"}, {"a/0": [-1, 2]}, {"x" * 999: [1, 2]}, [], 3, None],
+    [{"a/0": [1.5, 2]}, {"a/0": [1, 2, 3]}, {"a/0": "12"}, {"a/0": [-1, 2]}, {"x" * 999: [1, 2]}, [], 3, None],
     ids=repr,
 )
 def test_a_range_that_is_none_is_left_out(batch: object) -> None:
-    text = json.dumps({**GOOD, "batch": batch}).replace("Infinity", "1e999")
-    found = present(Verdict.from_json(text))
-    assert found.batch == {}
+    assert read(batch=batch).batch == {}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +81,9 @@ def test_fields_of_a_later_release_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "panic", "[" * 4000, "3", "[]", "null", "{}", '{"exit_code": 51}', "9" * 4096], ids=lambda t: t[:9]
-)
+    "text", ["", "panic", "[" * 4000, "3", "[]", "null", "{}", '{"exit_code": 51}', "9" * 4096,
+     json.dumps({**GOOD, "epoch": 1e999}), json.dumps({**GOOD, "message": "\ud800"})], ids=lambda t: t[:9]
+)  # fmt: skip
 def test_text_without_a_verdict_is_read_as_none(text: str) -> None:
     assert Verdict.from_json(text) is None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
+
+from fencepost.contract.codec import encode
 from fencepost.contract.losses import LOSS_ID
 from fencepost.contract.reasons import Reason
 
@@ -17,8 +19,9 @@ LOG_LIMIT: Final = 2048
 """Characters of them together."""
 LONGEST_LINE: Final = 300
 """Characters of one of them."""
-_LARGEST: Final = 2**63 - 1
-"""Of an integer in a verdict: Cassandra's bigint and the CRD's int64."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""An integer of a verdict: Cassandra's bigint and the CRD's int64."""
+_ExitStatus = Annotated[int, msgspec.Meta(ge=0, le=255)]
 _LONGEST_KEY: Final = 300
 """Characters of a 'topic/partition' key: a topic has 249 at most."""
 
@@ -75,7 +78,8 @@ class Verdict:
         The oldest lines of the log are dropped first, then the batch, the end of the message, the end of the remedy.
         """
         record = asdict(self)
-        record["log"] = list(last_lines(self.log))
+        record |= {name: _whole(record[name]) for name in ("message", "remedy")}
+        record["log"] = [_whole(line) for line in last_lines(self.log)]
         while record["log"] and _excess(record) > 0:
             del record["log"][0]
         if _excess(record) > 0:
@@ -85,7 +89,7 @@ class Verdict:
             while record[name] and (excess := _excess(record)) > 0:
                 # A character takes six bytes at most, so this never removes more than it must.
                 record[name] = record[name][: -max(1, excess // 6)]
-        return _json(record)
+        return encode(record)
 
     @classmethod
     def from_json(cls, text: str) -> Verdict | None:
@@ -95,27 +99,26 @@ class Verdict:
         be used is read as absent, a reason that this release does not know as FAILED, named in the message.
         """
         try:
-            raw: Any = json.loads(text)
+            raw = msgspec.json.decode(text)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(raw, dict) or not isinstance(raw.get("reason"), str):
+        fields = _read(raw, dict[str, Any]) or {}
+        code, word = _read(fields.get("exit_code"), _ExitStatus), _read(fields.get("reason"), str)
+        if code is None or word is None:
             return None
-        code = _integer(raw.get("exit_code"))
-        if code is None or code > 255:  # noqa: PLR2004 - a process's exit status
-            return None
-        reason, message = _reason(raw["reason"]), _text(raw.get("message"))
+        reason, message = _read(word, Reason), _text(fields.get("message"))
         return cls(
             exit_code=code,
             reason=reason or Reason.FAILED,
-            message=message if reason is not None else f"{_text(raw['reason'])[:64]}: {message}",
-            remedy=_text(raw.get("remedy")),
-            epoch=_integer(raw.get("epoch")),
-            version=_integer(raw.get("version")),
-            batch=_batch(raw.get("batch")),
-            suspect=raw.get("suspect") is True,
-            record=_record(raw.get("record")),
-            loss=_loss_id(raw.get("loss")),
-            log=_log(raw.get("log")),
+            message=message if reason is not None else f"{_text(word)[:64]}: {message}",
+            remedy=_text(fields.get("remedy")),
+            epoch=_read(fields.get("epoch"), _Count),
+            version=_read(fields.get("version"), _Count),
+            batch=_batch(fields.get("batch")),
+            suspect=fields.get("suspect") is True,
+            record=_record(fields.get("record")),
+            loss=_loss_id(fields.get("loss")),
+            log=last_lines(_text(line) for line in _read(fields.get("log"), list[Any]) or ()),
         )
 
 
@@ -132,26 +135,18 @@ def last_lines(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(reversed(kept))
 
 
-def _reason(word: str) -> Reason | None:
+def _read(raw: object, kind: Any) -> Any:  # noqa: ANN401 - to mypy an Annotated type is none
+    """Return `raw` where it is of that kind, None otherwise."""
     try:
-        return Reason(word)
-    except ValueError:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError:
         return None
 
 
-def _integer(raw: object) -> int | None:
-    return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw <= _LARGEST else None
-
-
 def _text(raw: object) -> str:
-    """Return bounded text that any API server takes: no control character, no half of a surrogate pair."""
-    if not isinstance(raw, str):
-        return ""
-    return "".join(character if character.isprintable() else " " for character in raw[: Verdict.LIMIT])
-
-
-def _log(raw: object) -> tuple[str, ...]:
-    return last_lines(_text(line) for line in raw) if isinstance(raw, list) else ()
+    """Return bounded text that any API server takes: without control characters."""
+    found = (_read(raw, str) or "")[: Verdict.LIMIT]
+    return "".join(character if character.isprintable() else " " for character in found)
 
 
 def _loss_id(raw: object) -> str:
@@ -159,33 +154,25 @@ def _loss_id(raw: object) -> str:
 
 
 def _batch(raw: object) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
-    for key, bounds in raw.items() if isinstance(raw, dict) else ():
-        if len(key) > _LONGEST_KEY or not key.isprintable() or not isinstance(bounds, list):
-            continue
-        match [_integer(bound) for bound in bounds]:
-            case [int(low), int(high)]:
-                found[key] = (low, high)
-            case _:
-                continue
-    return found
+    entries = _read(raw, dict[str, Any]) or {}
+    found = {key: _read(bounds, tuple[_Count, _Count]) for key, bounds in entries.items() if _is_key(key)}
+    return {key: bounds for key, bounds in found.items() if bounds is not None}
 
 
 def _record(raw: object) -> dict[str, int]:
-    match list(raw.items()) if isinstance(raw, dict) else ():
-        case [(str(key), at)] if (
-            len(key) <= _LONGEST_KEY and key.isprintable() and (offset := _integer(at)) is not None
-        ):
-            return {key: offset}
-        case _:
-            return {}
+    found = _read(raw, dict[str, _Count]) or {}
+    return found if len(found) == 1 and all(map(_is_key, found)) else {}
+
+
+def _is_key(text: str) -> bool:
+    return len(text) <= _LONGEST_KEY and text.isprintable()
 
 
 def _excess(record: Mapping[str, object]) -> int:
     """Return by how many bytes a verdict's JSON is too long; not above zero when it fits."""
-    return len(_json(record).encode()) - Verdict.LIMIT
+    return len(encode(record).encode()) - Verdict.LIMIT
 
 
-def _json(record: Mapping[str, object]) -> str:
-    """Return JSON with every character as it is; half a surrogate pair, which UTF-8 does not have, becomes a '?'."""
-    return json.dumps(record, sort_keys=True, ensure_ascii=False).encode(errors="replace").decode()
+def _whole(text: str) -> str:
+    """Return the text; half a surrogate pair, which UTF-8 does not have, becomes a '?'."""
+    return text.encode(errors="replace").decode()

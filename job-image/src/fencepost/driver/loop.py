@@ -182,7 +182,8 @@ class Loop:
             try:
                 batch, is_begun = self._step(batch), False
             except DataLoss as lost:
-                batch, is_begun = self._without_expired(lost), True
+                self._skip_expired(lost)
+                batch, is_begun = self._planned(), True
         if not batch.is_empty and not is_begun:
             self._row = self._fence.withdraw(self.row)
 
@@ -202,11 +203,8 @@ class Loop:
             self._pause(watch)
         return following
 
-    def _without_expired(self, lost: DataLoss) -> Batch:
-        """Move past what retention deleted where that was accepted, and return what is left of the batch.
-
-        Raises `lost` where it was not accepted.
-        """
+    def _skip_expired(self, lost: DataLoss) -> None:
+        """Move past what retention deleted where that was accepted. Raises `lost` where it was not."""
         if lost.reason is not Reason.OFFSET_OUT_OF_RANGE:
             raise lost
         self._polling.forget()
@@ -216,7 +214,6 @@ class Loop:
         self._in_progress = None
         self._row = self._fence.skip(self.row, offsets=found.offsets, growth_barrier=found.growth_barrier)
         self._show()
-        return self._planned()
 
     def _planned(self) -> Batch:
         """Return the batch that the row says comes next."""
