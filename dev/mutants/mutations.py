@@ -137,7 +137,7 @@ class _Finder(ast.NodeVisitor):
             case ast.If() | ast.While() if not isinstance(node.test, ast.Constant):
                 self._change(node.test, "False")
                 self._negate(node.test)
-                if node.orelse and not isinstance(node.orelse[0], ast.If):
+                if not all(isinstance(each, ast.If) or _is_said(each) for each in node.orelse):
                     self._replace(node.orelse[0], node.orelse[-1], "pass")
             case ast.Match():
                 for case in node.cases:
@@ -200,6 +200,8 @@ class _Finder(ast.NodeVisitor):
 def _is_said(node: ast.stmt) -> bool:
     """Return whether a statement only logs, adds to a message, or shows a type checker that it is not reached."""
     match node:
+        case ast.If(body=body, orelse=orelse):
+            return all(_is_said(each) for each in [*body, *orelse])
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in LOGGERS
         case ast.AugAssign(target=ast.Name(id=name)):

@@ -43,7 +43,13 @@ def test_a_branch_is_dropped_with_and_without_the_other_one() -> None:
     found = changes("if a:\n    b()\nelse:\n    a()")
     assert ("if a:", "if False:") in found
     assert ("if a:", "if (not (a)):") in found
+    assert ("a()", "pass") in found
     assert ("case [b]:", "case [b] if False:") in changes("match a:\n    case [b]:\n        b()")
+
+
+def test_a_branch_that_only_logs_is_not_dropped() -> None:
+    found = changes('if a:\n    b()\nelse:\n    log.info("b")\n    log.info("a")')
+    assert sorted(after for _, after in found) == ["if (not (a)):", "if False:", "pass"]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,8 @@ def test_a_branch_is_dropped_with_and_without_the_other_one() -> None:
         "message = a == b",
         'message += "b"',
         "log.info(a == b)",
+        "if a == b:\n    log.info(a)",
+        "if a:\n    log.info(a)\nelif b:\n    log.info(b)\nelse:\n    log.info(a)",
         "a = b(message=a == b)",
         "return None",
         '"""Say."""',
