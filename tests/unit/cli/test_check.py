@@ -84,6 +84,16 @@ def test_a_table_that_the_schema_file_lacks_is_named(tmp_path: Path) -> None:
     assert "shop.orders is not in schema.cql" in found(World.usual(), str(manifest(tmp_path))).popitem()[1]
 
 
+def test_each_file_of_cql_beside_the_manifest_is_read(tmp_path: Path) -> None:
+    path = str(manifest(tmp_path))
+    (tmp_path / "b.cql").write_text("CREATE TABLE shop.order (id text PRIMARY KEY);")
+    assert "shop.orders is not in b.cql" in found(World.usual(), path).popitem()[1]
+    (tmp_path / "a.cql").write_text("CREATE TABLE shop.orders (id text PRIMARY KEY);")
+    assert World.usual().run("check", path).exit_code == 0
+    (tmp_path / "c.cql").write_bytes(b"\xff")
+    assert "cannot read" in World.usual().refused("check", path)
+
+
 def test_the_cluster_is_asked_for_objects_topics_and_tables(tmp_path: Path) -> None:
     world = World.usual()
     path = str(manifest(tmp_path))

@@ -17,6 +17,8 @@ from fencepost.contract import ExitCode, KafkaSink, Reason, SqliteSink, Verdict
 from fencepost.local.request import Committed, Event, RecordFile, Request
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
+from fencepost_cli.local.request import read_pipeline
+from fencepost_cli.local.watched_files import WatchedFiles
 from fencepost_cli.ports import LocalEnd, Ports
 from fencepost_cli.stores import local_process
 
@@ -241,16 +243,48 @@ def test_a_file_that_is_not_a_database_is_kept(manifest: Path, option: str) -> N
     before = manifest.read_bytes()
     ended = Laptop().run("--local", manifest, option, "--into", manifest)
     assert ended.exit_code == 2
-    assert "is not a SQLite file, and is kept" in ended.output
+    assert "cannot be read, and is kept" in ended.output
     assert manifest.read_bytes() == before
 
 
 def test_a_database_of_an_earlier_run_is_deleted(manifest: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.sqlite"
     with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE fencepost_fence (pipeline TEXT)")
         database.execute("CREATE TABLE earlier (id INTEGER)")
     there: list[bool] = []
     Laptop(lambda request, _show: there.append(Path(request.database).exists())).run(
         "--local", manifest, "--fresh", "--into", path
     )
     assert there == [False]
+
+
+def test_a_database_that_no_run_has_made_is_kept_and_its_tables_are_named(manifest: Path, tmp_path: Path) -> None:
+    path = tmp_path / "accounts.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE accounts (id INTEGER)")
+    ended = Laptop().run("--local", manifest, "--fresh", "--into", path)
+    assert ended.exit_code == 2
+    assert "accounts.sqlite has no table of a run, and is kept; it has accounts" in ended.output
+    assert "name another file, or delete this one" in ended.output
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["new.py", "package/new.py", "new.cql"])
+def test_a_file_that_is_new_is_a_change(manifest: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "package").mkdir()
+    files = WatchedFiles.of(read_pipeline(manifest), Laptop().request(manifest))
+    (tmp_path / "rows.sqlite").touch()
+    assert not files.have_changed()
+    (tmp_path / name).touch()
+    assert files.have_changed()
+
+
+@pytest.mark.parametrize("folder", [".git", "__pycache__", "environment"])
+def test_what_is_not_the_authors_is_not_watched(manifest: Path, tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / "environment").mkdir(exist_ok=True)
+    (tmp_path / "environment" / "pyvenv.cfg").touch()
+    files = WatchedFiles.of(read_pipeline(manifest), Laptop().request(manifest))
+    (tmp_path / folder / "new.py").touch()
+    assert not files.have_changed()

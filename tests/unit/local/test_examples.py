@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from fencepost.local.request import Event
-from fencepost_cli.local.request import Choices, read_pipeline, request
+from fencepost_cli.local.request import LocalOptions, read_pipeline, request
 from fencepost_cli.stores.local_process import run_local
 from flights.dataset import flights
 from shop.expectation import Arrival, sessions
@@ -35,7 +35,7 @@ def test_the_samples_are_those_of_the_feeds() -> None:
 @pytest.mark.timeout(1200)
 def test_the_sessions_that_are_over_are_in_the_table(tmp_path: Path) -> None:
     pipeline = read_pipeline(EXAMPLES / "shop" / "sessions" / "pipeline.yaml")
-    made = request(pipeline, Choices(database=tmp_path / "rows.sqlite", scratch=tmp_path))
+    made = request(pipeline, LocalOptions(database=tmp_path / "rows.sqlite", scratch=tmp_path))
     events: list[Event] = []
     ended = run_local(made, events.append, lambda: False).verdict
     assert ended is not None

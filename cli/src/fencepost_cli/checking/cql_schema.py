@@ -1,13 +1,15 @@
-"""The tables that a file of CQL statements creates, with their columns, keys and types."""
+"""The tables that files of CQL statements create, with their columns, keys and types."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from fencepost.contract import ClusteringColumn
 from fencepost.contract.code_check import DeclaredTable
+from fencepost_cli.errors import CliError
 
 _IGNORED: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME: Final = r'(?:"(?:[^"]|"")+"|\w+)'
@@ -21,6 +23,24 @@ _COLUMN: Final = re.compile(rf"({_NAME})\s+(.+)\Z", re.DOTALL)
 _SUFFIXES: Final = re.compile(r"\s+(PRIMARY\s+KEY|STATIC)\s*\Z", re.IGNORECASE)
 _PIECES: Final = re.compile(r'"(?:[^"]|"")*"|.', re.DOTALL)
 _ORDER: Final = re.compile(rf"({_NAME})\s+DESC", re.IGNORECASE)
+
+
+def files_beside(manifest: Path) -> tuple[Path, ...]:
+    """Return the files of CQL in a manifest's folder."""
+    return tuple(sorted(manifest.parent.glob("*.cql")))
+
+
+def read_tables(files: Iterable[Path]) -> dict[str, DeclaredTable]:
+    """Return the tables of all files by 'keyspace.table'. Raises CliError for a file that cannot be read."""
+    found = dict[str, DeclaredTable]()
+    for file in files:
+        try:
+            found |= tables(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CliError(
+                f"cannot read {file}: {error}", remedy="name a file of CQL in UTF-8, or correct this one"
+            ) from error
+    return found
 
 
 def tables(text: str) -> dict[str, DeclaredTable]:

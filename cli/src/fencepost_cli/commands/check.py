@@ -13,7 +13,7 @@ from fencepost.contract.code_check import CodeRequest, DeclaredTable
 from fencepost_cli.access import Overrides, cassandra_access, kafka_access
 from fencepost_cli.checking import image as images
 from fencepost_cli.checking.cluster import missing_objects, missing_tables, tables_of
-from fencepost_cli.checking.cql_schema import tables as tables_in
+from fencepost_cli.checking.cql_schema import files_beside, read_tables
 from fencepost_cli.checking.manifest import Manifest, read_manifests
 from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import Format, note, print_json, print_line, working
@@ -22,7 +22,6 @@ from fencepost_cli.ports import Cluster, Finding, Forwards, Found, Ports
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
 from fencepost_operator.desired.jobs.driver_config import driver_config
 
-SCHEMA: Final = "schema.cql"
 _SUFFIXES: Final = frozenset({".yaml", ".yml"})
 
 
@@ -44,7 +43,7 @@ def check(
     *,
     code: Annotated[Path | None, typer.Option("--code", help="Folder of the code. [default: the manifest's]")] = None,
     schema: Annotated[
-        Path | None, typer.Option("--schema", help=f"CQL of the tables. [default: {SCHEMA} beside the manifest]")
+        Path | None, typer.Option("--schema", help="CQL of the tables. [default: *.cql beside the manifest]")
     ] = None,
     no_code: Annotated[bool, typer.Option("--no-code", help="Do not import the code.")] = False,
     pipeline: Annotated[
@@ -98,10 +97,10 @@ def _image(options: _Options, manifest: Path | None) -> list[Finding]:
 
 
 def _checked(one: Manifest, spec: Spec, path: Path, options: _Options, needed: _Cluster | None) -> Iterator[Finding]:
-    schema = options.schema or path.parent / SCHEMA
-    tables = _declared(schema, is_named=options.schema is not None)
+    files = (options.schema,) if options.schema else files_beside(path)
+    tables = read_tables(files)
     if tables:
-        yield from _undeclared(spec, tables, schema)
+        yield from _undeclared(spec, tables, " or ".join(file.name for file in files))
     if needed is not None:
         online = dict[str, DeclaredTable]()
         yield from _in_cluster(one.name, spec, options, needed, online)
@@ -147,22 +146,13 @@ def _tables(found: Found, options: _Options, forwards: Forwards, online: dict[st
     yield from missing_tables(found.spec, online)
 
 
-def _declared(schema: Path, *, is_named: bool) -> dict[str, DeclaredTable]:
-    if not is_named and not schema.is_file():
-        return {}
-    try:
-        return tables_in(schema.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"cannot read {schema}: {error}", remedy="name the file with --schema") from error
-
-
-def _undeclared(spec: Spec, tables: Mapping[str, DeclaredTable], schema: Path) -> Iterator[Finding]:
+def _undeclared(spec: Spec, tables: Mapping[str, DeclaredTable], files: str) -> Iterator[Finding]:
     for index, sink in enumerate(spec.sinks):
         if sink.cassandra and not sink.cassandra.create_table:
             name = f"{sink.cassandra.keyspace}.{sink.cassandra.table}"
             if name not in tables:
-                remedy = f"correct one of them; {schema.name} has {', '.join(sorted(tables))}"
-                yield Finding(f"spec.sinks[{index}].cassandra.table", f"{name} is not in {schema.name}", remedy)
+                remedy = f"correct one of them; the tables there are {', '.join(sorted(tables))}"
+                yield Finding(f"spec.sinks[{index}].cassandra.table", f"{name} is not in {files}", remedy)
 
 
 def _code(

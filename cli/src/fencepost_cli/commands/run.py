@@ -17,14 +17,13 @@ from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import note, print_error
 from fencepost_cli.commands.run_output import Progress, show_log
 from fencepost_cli.errors import CliError
-from fencepost_cli.local.request import Choices, read_pipeline, request
+from fencepost_cli.local import database_file
+from fencepost_cli.local.request import LocalOptions, read_pipeline, request
 from fencepost_cli.local.watched_files import WatchedFiles
 from fencepost_cli.ports import Ports
 
 WATCH: Final = 0.5
 """Seconds between two looks at the watched files."""
-SQLITE: Final = b"SQLite format 3\0"
-"""What a SQLite file begins with."""
 
 
 def run(
@@ -55,7 +54,7 @@ def run(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the file of --into first.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Start over when the manifest, a module or a file of records is saved.")
+        bool, typer.Option("--watch", help="Start over when the manifest, a module, CQL or a file of records changes.")
     ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="With --kafka: end when everything is read. A run on files always does.")
@@ -76,7 +75,7 @@ def run(
     ports = ports_of(context)
     # A JVM that is killed may still write.
     with tempfile.TemporaryDirectory(prefix="fencepost-local-", ignore_cleanup_errors=True) as folder:
-        choices = Choices(
+        options = LocalOptions(
             database=into or Path(folder) / "rows.sqlite",
             scratch=Path(folder),
             code=code,
@@ -90,16 +89,16 @@ def run(
         )
         while True:
             if fresh or watch:
-                _delete(choices.database)
-            again = _run(ports, manifest, choices, is_kept=into is not None, watch=watch)
+                database_file.delete(options.database)
+            again = _run(ports, manifest, options, is_kept=into is not None, watch=watch)
             if not again:
                 return
 
 
-def _run(ports: Ports, path: Path, choices: Choices, *, is_kept: bool, watch: bool) -> bool:
+def _run(ports: Ports, path: Path, options: LocalOptions, *, is_kept: bool, watch: bool) -> bool:
     """Run once; return whether a file has changed, and it is to start over. Raises CliError."""
     pipeline = read_pipeline(path)
-    made = request(pipeline, choices)
+    made = request(pipeline, options)
     files = WatchedFiles.of(pipeline, made)
     shown = Progress(made)
     ended = ports.local(made, shown.show, files.have_changed if watch else _never)
@@ -141,16 +140,6 @@ def _keys(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise CliError(f"--key {text!r} names no columns", remedy="write --key SINK=COLUMN,COLUMN")
         found[sink] = names
     return found
-
-
-def _delete(database: Path) -> None:
-    """Delete a file of an earlier run. Raises CliError for one that is not a SQLite file."""
-    if database.is_file() and database.stat().st_size:
-        with database.open("rb") as file:
-            if file.read(len(SQLITE)) != SQLITE:
-                raise CliError(f"--into {database} is not a SQLite file, and is kept", remedy="name another file")
-    for suffix in ("", "-wal", "-shm"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
 def _never() -> bool:

@@ -11,11 +11,10 @@ from typing import Final
 from fencepost.contract import ExitCode, SqliteSink
 from fencepost.local.request import Committed, Event, Request
 from fencepost_cli.commands.output import Column, note, print_line, print_table
+from fencepost_cli.local.database_file import OWN
 
 SHOWN: Final = 5
 """Rows of a table that are shown when it gets its first ones."""
-OWN: Final = "fencepost_"
-"""How the names of our own columns begin."""
 LOG_LINES: Final = 20
 """Lines of Spark's log that are shown with a failure."""
 

@@ -9,14 +9,16 @@ from typing import Final
 
 from fencepost.contract import (
     CassandraSink,
+    CreateTable,
     DeclaredSink,
     DriverConfig,
     KafkaSink,
     SqliteSink,
     StartingOffsets,
 )
+from fencepost.contract.code_check import DeclaredTable
 from fencepost.local.request import RecordFile, Request
-from fencepost_cli.checking.cql_schema import tables
+from fencepost_cli.checking.cql_schema import files_beside, read_tables
 from fencepost_cli.checking.manifest import read_manifests
 from fencepost_cli.errors import CliError
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
@@ -56,7 +58,7 @@ def read_pipeline(path: Path) -> Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class LocalOptions:
     """What the command line says. `keys` are by sink; `kafka` is HOST:PORT of brokers, None for files of records."""
 
     database: Path
@@ -72,7 +74,7 @@ class Choices:
     once: bool = False
 
 
-def request(pipeline: Pipeline, choices: Choices) -> Request:
+def request(pipeline: Pipeline, options: LocalOptions) -> Request:
     """Return the request. Raises CliError for what does not fit the pipeline."""
     declared = driver_config(
         key=pipeline.key,
@@ -83,50 +85,50 @@ def request(pipeline: Pipeline, choices: Choices) -> Request:
         generation=0,
         code="local",
     )
-    _check_names(declared, choices)
-    files = () if choices.kafka else tuple(_files(pipeline, choices))
+    _check_names(declared, options)
+    files = () if options.kafka else tuple(_files(pipeline, options))
     return Request(
-        config=_config(declared, pipeline, choices, has_files=bool(files)),
-        database=str(choices.database.absolute()),
-        code=str(_code(pipeline, choices)),
-        scratch=str(choices.scratch),
-        log=str(choices.scratch / "spark.log"),
+        config=_config(declared, pipeline, options, has_files=bool(files)),
+        database=str(options.database.absolute()),
+        code=str(_code(pipeline, options)),
+        scratch=str(options.scratch),
+        log=str(options.scratch / "spark.log"),
         files=files,
-        ends=choices.once or not choices.kafka,
+        ends=options.once or not options.kafka,
     )
 
 
-def _code(pipeline: Pipeline, choices: Choices) -> Path:
-    return (choices.code or pipeline.path.parent).absolute()
+def _code(pipeline: Pipeline, options: LocalOptions) -> Path:
+    return (options.code or pipeline.path.parent).absolute()
 
 
-def _config(declared: DriverConfig, pipeline: Pipeline, choices: Choices, *, has_files: bool) -> DriverConfig:
+def _config(declared: DriverConfig, pipeline: Pipeline, options: LocalOptions, *, has_files: bool) -> DriverConfig:
     # The spec's own bound alone: the memory of the cluster's workers is not this machine's.
     source = replace(declared.source, max_bytes_per_batch=pipeline.spec.source.kafka.max_bytes_per_batch)
     if has_files:
         # All of a file, in batches without a pause.
         source = replace(source, starting_offsets=StartingOffsets(), mirror_to_group="")
-    elif choices.kafka:
-        source = replace(source, bootstrap_servers=choices.kafka, mirror_to_group="")
+    elif options.kafka:
+        source = replace(source, bootstrap_servers=options.kafka, mirror_to_group="")
     return replace(
         declared,
         source=source,
-        sinks=tuple(_tables(declared.sinks, pipeline, choices)),
+        sinks=tuple(_tables(declared.sinks, pipeline, options)),
         batch_interval=0.0 if has_files else declared.batch_interval,
-        spark_master=f"local[{choices.cores}]",
+        spark_master=f"local[{options.cores}]",
         spark_conf={**declared.spark_conf, **SPARK},
         executors=1,
     )
 
 
-def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, choices: Choices) -> Iterator[DeclaredSink]:
+def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, options: LocalOptions) -> Iterator[DeclaredSink]:
     """Yield each sink as a table of the file, or as it is declared."""
-    known = _known_keys(pipeline.path.parent)
-    path = str(choices.database.absolute())
+    known = read_tables(files_beside(pipeline.path))
+    path = str(options.database.absolute())
     for sink in sinks:
-        key = choices.keys.get(sink.name)
+        key = options.keys.get(sink.name)
         match sink:
-            case _ if sink.name in choices.real:
+            case _ if sink.name in options.real:
                 if isinstance(sink, CassandraSink):
                     raise CliError(
                         f"--real-sink {sink.name}: a local run does not connect to Cassandra",
@@ -138,7 +140,7 @@ def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, choices: Choices)
                     name=sink.name,
                     path=path,
                     table=sink.table,
-                    key=key or _declared_key(sink) or known.get(f"{sink.keyspace}.{sink.table}"),
+                    key=key or _key(sink.create_table or known.get(f"{sink.keyspace}.{sink.table}")),
                     delete_where=sink.delete_where,
                     ttl_column=sink.ttl_column,
                 )
@@ -148,26 +150,15 @@ def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, choices: Choices)
                 yield SqliteSink(name=sink.name, path=path, table=sink.name, key=key)
 
 
-def _known_keys(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Return the primary keys of the tables that the CQL files of a folder create, by 'keyspace.table'."""
-    created = [tables(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cql"))]
-    return {
-        name: (*table.partition_key, *(each.column for each in table.clustering_key))
-        for found in created
-        for name, table in found.items()
-    }
-
-
-def _declared_key(sink: CassandraSink) -> tuple[str, ...] | None:
-    table = sink.create_table
+def _key(table: CreateTable | DeclaredTable | None) -> tuple[str, ...] | None:
     return None if table is None else (*table.partition_key, *(each.column for each in table.clustering_key))
 
 
-def _files(pipeline: Pipeline, choices: Choices) -> Iterator[RecordFile]:
+def _files(pipeline: Pipeline, options: LocalOptions) -> Iterator[RecordFile]:
     """Yield the files of records: those that are named, or those beside the pipeline. Raises CliError."""
     topics = pipeline.spec.source.kafka.topics
     beside = [pipeline.path.parent / f"{topic}{suffix}" for topic in topics for suffix in SUFFIXES]
-    paths = choices.records or [path for path in beside if path.is_file()]
+    paths = options.records or [path for path in beside if path.is_file()]
     if not paths:
         raise CliError(
             f"no records: {' or '.join(path.name for path in beside)} is not beside {pipeline.path}",
@@ -177,18 +168,18 @@ def _files(pipeline: Pipeline, choices: Choices) -> Iterator[RecordFile]:
         if not path.is_file():
             raise CliError(f"--records {path}: no such file", remedy="name a file of records")
         named = path.stem if path.stem in topics else None
-        topic = choices.topic or named or (topics[0] if len(topics) == 1 else None)
+        topic = options.topic or named or (topics[0] if len(topics) == 1 else None)
         yield RecordFile(path=str(path.absolute()), topic=topic)
 
 
-def _check_names(declared: DriverConfig, choices: Choices) -> None:
+def _check_names(declared: DriverConfig, options: LocalOptions) -> None:
     names = [sink.name for sink in declared.sinks]
-    for option, given in (("--key", choices.keys), ("--real-sink", choices.real)):
+    for option, given in (("--key", options.keys), ("--real-sink", options.real)):
         for name in given:
             if name not in names:
                 raise CliError(f"{option} {name}: no such sink", remedy=f"choose one of {', '.join(names)}")
-    if choices.topic is not None and choices.topic not in declared.source.topics:
+    if options.topic is not None and options.topic not in declared.source.topics:
         raise CliError(
-            f"--topic {choices.topic}: the pipeline does not read it",
+            f"--topic {options.topic}: the pipeline does not read it",
             remedy=f"choose one of {', '.join(declared.source.topics)}",
         )
