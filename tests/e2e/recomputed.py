@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +13,11 @@ from e2e.stream import Stream, cassandra
 from fencepost.fence import FenceRow
 from fencepost_cli.history.checks import check_history
 from flights.history import read_history
+from harness.faults.cluster_faults import Faults
 from harness.kafka_log import Record, read_log
 from harness.stored_state import batch_watermark, state_rows
 from harness.waiting import eventually
+from present import present
 
 SHOWN: Final = 5
 """Keys that a difference names."""
@@ -52,6 +56,19 @@ class Compared:
         while now.epoch == row.epoch:
             now = self.stream.commits_past(now, seconds=seconds)
         return self.stream.commits_past(now, seconds=seconds)  # an epoch begins at the offsets of the one before
+
+    def kill_drivers(self, faults: Faults, times: int) -> None:
+        """SIGKILL all of a driver's processes at random moments under load, each time after a successor's commits."""
+        stream = self.stream
+        with stream.load.flowing():
+            row = present(stream.fence())
+            for _ in range(times):
+                stream.commits_past(row)
+                time.sleep(random.random() * 2)
+                before = present(stream.fence())
+                faults.sigkill(stream.pipeline.driver())
+                stream.kills += 1
+                row = self.successor(before)
 
     def check(self) -> FenceRow:
         """Compare every row of the table and the whole state with Kafka's log, once all of it is committed.

@@ -6,8 +6,6 @@ plain count of Kafka's log.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -100,20 +98,9 @@ def deploy(kubectl: Kubectl, change: str = "") -> None:
 
 
 def test_a_driver_killed_five_times_leaves_rows_and_state_of_a_plain_count(hourly: Compared, faults: Faults) -> None:
-    """SIGKILL of all the driver's processes at a random moment, each time after the successor has committed."""
-    stream = hourly.stream
-    first = row = present(stream.fence())
-    with stream.load.flowing():
-        for _ in range(KILLS):
-            stream.commits_past(row)
-            time.sleep(random.random() * 2)
-            before = present(stream.fence())
-            faults.sigkill(stream.pipeline.driver())
-            stream.kills += 1
-            row = hourly.successor(before)
-            assert row.epoch == before.epoch + 1
-    row = hourly.check()
-    assert row.epoch == first.epoch + KILLS
+    first = present(hourly.stream.fence())
+    hourly.kill_drivers(faults, KILLS)
+    assert hourly.check().epoch == first.epoch + KILLS
 
 
 def test_a_driver_frozen_between_output_and_commit_is_refused(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -18,7 +16,6 @@ from e2e.test_stateful import snapshot
 from harness.faults.cluster_faults import Faults
 from harness.kafka_log import Record
 from harness.kubernetes.kubectl import Kubectl
-from present import present
 from shop.expectation import Arrival, Row, in_utc, sessions
 from shop.feeds import VIEWS, Shop
 
@@ -70,18 +67,9 @@ def visits(applied: Applied) -> Iterator[Compared]:
 
 
 def test_killed_drivers_leave_the_sessions_of_a_plain_recomputation(visits: Compared, faults: Faults) -> None:
-    """SIGKILL of all the driver's processes at random moments under load."""
-    stream = visits.stream
-    with stream.load.flowing():
-        row = stream.commits_past(None)
-        for _ in range(KILLS):
-            stream.commits_past(row)
-            time.sleep(random.random() * 2)
-            before = present(stream.fence())
-            faults.sigkill(stream.pipeline.driver())
-            stream.kills += 1
-            row = visits.successor(before)
-    visits.check()
+    first = visits.stream.commits_past(None)
+    visits.kill_drivers(faults, KILLS)
+    assert visits.check().epoch == first.epoch + KILLS
 
 
 def test_a_rewind_leaves_the_sessions_of_a_plain_recomputation(visits: Compared, kubectl: Kubectl) -> None:
