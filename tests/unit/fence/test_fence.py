@@ -201,6 +201,23 @@ def test_event_time_is_kept_from_commit_to_commit(table: Table, row: FenceRow) -
     assert (back.watermark, back.late_rows, back.record_times) == (None, 3, {})
 
 
+def test_the_size_of_the_state_is_that_of_the_last_commit(table: Table, row: FenceRow) -> None:
+    held = fence(table)
+    here = row.offsets
+    row = held.commit(
+        row, offsets=here, planned=here, records=1, duration_ms=1, checkpoint=b"some", state_bytes=70
+    )  # fmt: skip
+    assert row.state_bytes == 70
+    row = held.plan(row, offsets=here, planned=here)
+    row = held.commit(row, offsets=here, planned=here, records=0, duration_ms=1)
+    assert row.state_bytes == 70
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1, checkpoint=b"none", state_bytes=0)
+    assert row.state_bytes == 0
+    taken = held.take_over(row, owner=OWNER)
+    back = held.rewind(taken, offsets=here, leader_epochs={}, growth_barrier={}, checkpoint=b"some")
+    assert back.state_bytes is None
+
+
 def test_a_plan_keeps_the_last_batch_s_figures(table: Table, row: FenceRow) -> None:
     """The operator judges a slow batch by how long the last one took."""
     row = commit(table, row, 10)

@@ -79,6 +79,7 @@ def test_a_checkpoint_is_read_as_it_is_stored() -> None:
         ("offsets", {"a/0": None}), ("offsets", {"a/1_0": 1}), ("offsets", {"a/b/0": 1}), ("offsets", {5: 1}),
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
+        ("state_bytes", -1), ("state_bytes", "2"),
         ("watermark", -1), ("late_rows", -1), ("late_rows", "2"), ("record_times", {"x": 1}),
         ("record_times", {"a/0": -1}),
         ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),

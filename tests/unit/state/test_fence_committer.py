@@ -77,6 +77,18 @@ def test_the_first_batch_on_a_state_is_planned_once_spark_has_compared_them(worl
     assert world.row.planned == {KEY: 30}, "it was compared once"
 
 
+def test_the_row_has_the_size_of_the_committed_files(world: World) -> None:
+    checkpoint, _ = opened(world)
+    checkpoint.keep("metadata", QUERY.encode())
+    batch(checkpoint, 0, 10)
+    assert world.row.state_bytes == 7
+    batch(checkpoint, 1, 20)
+    assert world.row.state_bytes == 14
+    checkpoint.delete("state/0/0/0_a.changelog")
+    batch(checkpoint, 2, 30)
+    assert world.row.state_bytes == 14, "what Spark has deleted does not count"
+
+
 def test_a_successor_has_the_logs_and_the_files_of_the_last_commit(world: World) -> None:
     checkpoint, _ = opened(world)
     checkpoint.keep("metadata", QUERY.encode())

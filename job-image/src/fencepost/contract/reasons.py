@@ -38,6 +38,7 @@ class Reason(StrEnum):
     FALLING_BEHIND = "FallingBehind"
     WATERMARK_STUCK = "WatermarkStuck"
     LATE_ROWS_DROPPED = "LateRowsDropped"
+    STATE_NEAR_LIMIT = "StateNearLimit"
     PARTITIONS_OFFLINE = "PartitionsOffline"
     UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"

@@ -204,15 +204,16 @@ class Fence:
         event_time: EventTime | None = None,
         record_times: Mapping[str, int] | None = None,
         checkpoint: bytes | None = None,
+        state_bytes: int | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
         `leader_epochs` are those of the records before `offsets`, or of leaders that had them, and `epoch_starts` the
         first records that were read of these epochs.  The row keeps them for the partitions that move, and drops what
         it had for a partition that moves without one.  None leaves
-        `growth_barrier`, `log_ends`, the watermark and `checkpoint` as the row has them.  `dead_letter` is the one
-        record of this batch when it was set aside, 'topic/partition@offset'.  `record_times` are those of the batch:
-        the row keeps the largest of each partition.
+        `growth_barrier`, `log_ends`, the watermark, `checkpoint` and `state_bytes` as the row has them.  `dead_letter`
+        is the one record of this batch when it was set aside, 'topic/partition@offset'.  `record_times` are those of
+        the batch: the row keeps the largest of each partition.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
@@ -229,6 +230,7 @@ class Fence:
             watermark=seen.watermark,
             late_rows=before.late_rows + seen.late_rows,
             record_times=times,
+            state_bytes=before.state_bytes if state_bytes is None else state_bytes,
             checkpoint=checkpoint or before.checkpoint,
         )
         return self._change(before, after)
@@ -270,6 +272,7 @@ class Fence:
             growths=before.growths_after(growth_barrier),
             watermark=None,
             record_times={},
+            state_bytes=None,
             checkpoint=no_state if checkpoint is None else checkpoint,
             planned_log=None,
         )

@@ -45,6 +45,8 @@ class FenceRow:
     'topic/partition@offset'.
     `watermark`, in ms since 1970, and `late_rows`, a count of all runs, are a stateful query's, see
     `fencepost.batch.EventTime`: as they were known when the last batch was committed, which is without that batch.
+    `state_bytes` is the size of the files of the state at `offsets`; None without state, and from a rewind to the next
+    commit.
     `record_times` has the largest timestamp of the records that were read of a partition, in ms since 1970.
     `checkpoint` is a stateful pipeline's state at `offsets`, and `planned_log` Spark's log of the batch that `planned`
     ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None for a stateless pipeline;
@@ -76,6 +78,7 @@ class FenceRow:
     watermark: int | None = None
     late_rows: int = 0
     record_times: Mapping[str, int] = field(default_factory=dict)
+    state_bytes: int | None = None
     checkpoint: bytes | None = None
     planned_log: bytes | None = None
 

@@ -168,6 +168,7 @@ class FenceCommitter:
             event_time=facts.event_time,
             record_times=facts.record_times,
             checkpoint=after.pack(),
+            state_bytes=tree.size,
         )
         self._committed, self._planned, self.size = after, None, tree.size
         self._reached, self._reaching = self._reaching, frozenset()

@@ -57,6 +57,7 @@ from fencepost_operator.api.status.progress import (
     EventTimeStatus,
     OfflinePartition,
     OpenTransaction,
+    StoredStateStatus,
     ThroughputStatus,
 )
 from fencepost_operator.api.status.runs import (
@@ -179,6 +180,7 @@ __all__ = [
     "Status",
     "StepState",
     "StepStatus",
+    "StoredStateStatus",
     "ThroughputStatus",
     "UnprovenDeath",
     "UpgradeSpec",

@@ -30,6 +30,7 @@ from fencepost_operator.decision.run import commits
 from fencepost_operator.decision.run.blindness import unobserved_since
 from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_end
 from fencepost_operator.decision.run.liveness import liveness_of
+from fencepost_operator.decision.run.stored_state import stored_state
 from fencepost_operator.decision.specs.rollback import with_rollback
 from fencepost_operator.decision.specs.stability import with_commits
 from fencepost_operator.desired import labels, names
@@ -63,6 +64,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         throughput=commits.throughput(status, pipeline.spec, row, shown, observation),
         committed=commits.committed(status.committed, row, could_read, observation),
         event_time=commits.event_time(status, row, observation),
+        stored_state=stored_state(status.stored_state, pipeline.spec, row),
         open_transactions=commits.open_transactions(status.open_transactions, observation),
         offline_partitions=commits.offline_partitions(status.offline_partitions, observation),
         data_risk=data_risk(status.data_risk, pipeline.spec, observation),

@@ -23,6 +23,7 @@ from fencepost_operator.api import (
     Reason,
     State,
     Status,
+    StoredStateStatus,
     ThroughputStatus,
     read_status,
     write_status,
@@ -152,6 +153,16 @@ def test_the_event_time_of_a_stateful_pipeline_is_exported(metrics: PrometheusMe
     assert found[f"fencepost_pipeline_watermark_stuck{at}}}"] == 1
     assert found[f"fencepost_pipeline_watermark_timestamp_seconds{at}}}"] == BEGUN.timestamp()
     assert found[f"fencepost_pipeline_late_rows{at}}}"] == 7
+
+
+def test_the_size_of_a_state_is_exported(metrics: PrometheusMetrics) -> None:
+    at = AT[:-1]
+    metrics.observed(KEY, replace(status(), stored_state=StoredStateStatus(bytes=70, max_bytes=100)), {}, None)
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_state_bytes{at}}}"] == 70
+    assert found[f"fencepost_pipeline_state_max_bytes{at}}}"] == 100
+    metrics.observed(KEY, status(), {}, None)
+    assert not any("_bytes" in name for name in series(metrics) if name.startswith("fencepost_pipeline"))
 
 
 def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.entry import LOG, PODS, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import (
+    LOG,
+    PODS,
+    STATE_FIELDS,
+    STORED_STATE,
+    Category,
+    Guidance,
+    Severity,
+    Step,
+)
 from fencepost.contract.reasons import Reason
 
 CHECKPOINT: Final = Step(
@@ -178,6 +187,16 @@ RISK: Final = {
         remedy="raise the delay of withWatermark, or write late records to a sink of their own",
         steps=(EVENT_TIME,),
         more="FencepostLateRowsDropped.md",
+    ),
+    Reason.STATE_NEAR_LIMIT: Guidance(
+        category=Category.RISK,
+        severity=Severity.WARNING,
+        situation="The state of a stateful pipeline has 80 % of `state.maxBytes`, for which every worker has room",
+        does="continues; a state that outgrows the room evicts workers, and the runs that lose them fail",
+        remedy="raise spec.state.maxBytes, which starts a new Spark cluster, or keep less state: shorter windows, "
+        "watermarks and timeouts",
+        steps=(STORED_STATE, STATE_FIELDS),
+        more="FencepostStateNearLimit.md",
     ),
     Reason.UNOBSERVED: Guidance(
         category=Category.RISK,

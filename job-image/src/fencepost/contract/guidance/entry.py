@@ -84,6 +84,10 @@ OFFSETS: Final = Step(
     "Save the offsets that the operator has seen",
     "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.committed.offsets}'",
 )
+STORED_STATE: Final = Step(
+    "How large the state is", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.storedState}'"
+)
+STATE_FIELDS: Final = Step("The spec of the state", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.state}'")
 HISTORY: Final = Step("What was committed, and by which run", "fencepost fence history NAMESPACE/NAME --limit 20")
 
 FIRST: Final[dict[Category, Step]] = {

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.contract.guidance.entry import LOG, PODS, Category, Guidance, Severity, Step
+from fencepost.contract.guidance.entry import (
+    LOG,
+    PODS,
+    STATE_FIELDS,
+    STORED_STATE,
+    Category,
+    Guidance,
+    Severity,
+    Step,
+)
 from fencepost.contract.reasons import Reason
 
 STALLS: Final = "stops and pages: the run ends with `BadSpec`"
@@ -18,7 +27,6 @@ PINNED_STATES: Final = Step(
     "The entries", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.source.pinnedStates}'"
 )
 SNAPSHOTS: Final = Step("Snapshots to go back to", "fencepost snapshots list NAMESPACE/NAME")
-STATE_FIELDS: Final = Step("The spec of the state", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.state}'")
 
 VERDICT: Final = {
     Reason.STOPPED: Guidance(
@@ -89,7 +97,7 @@ VERDICT: Final = {
         situation="The checkpoint of a stateful pipeline has more files, or longer logs, than Fencepost keeps (51)",
         does=f"{STALLS}; offsets and state stay as they are",
         remedy="keep less state: shorter windows, watermarks and timeouts; for a log, read fewer partitions",
-        steps=(LOG, STATE_FIELDS),
+        steps=(LOG, STORED_STATE, STATE_FIELDS),
         more=STATE,
     ),
     Reason.STATE_UNAVAILABLE: Guidance(

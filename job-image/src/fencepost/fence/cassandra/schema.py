@@ -94,6 +94,7 @@ FENCE: Final = Table(
         "watermark": "bigint",
         "late_rows": "bigint",
         "record_times": _OFFSETS,
+        "state_bytes": "bigint",
         "checkpoint": "blob",
         "planned_log": "blob",
     },

@@ -15,7 +15,7 @@ from fencepost.fence.row import LARGEST_CHECKPOINT, FenceRow
 
 _LARGEST: Final = 2**63 - 1
 _COUNTERS: Final = ("epoch", "version", "clock")
-_FIGURES: Final = ("records", "duration_ms", "watermark")
+_FIGURES: Final = ("records", "duration_ms", "watermark", "state_bytes")
 _COUNTS: Final = ("dead_letters", "late_rows")
 _OFFSETS: Final = (
     "offsets",

@@ -126,7 +126,8 @@ class CassandraFenceTable:
         """Insert IF NOT EXISTS."""
         with self._asking("creating the fence row", schema.FENCE):
             # A new row has no state, and a bound null costs a tombstone.
-            unset = {name for name in ("watermark", "checkpoint", "planned_log") if getattr(row, name) is None}
+            of_state = ("watermark", "state_bytes", "checkpoint", "planned_log")
+            unset = {name for name in of_state if getattr(row, name) is None}
             columns = tuple(name for name in self._fence_columns() if name not in unset)
             insert = self._prepare(
                 f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"

@@ -103,7 +103,7 @@ class OnPoisonSpec(Model):
     action: PoisonAction = PoisonAction.STOP
     """stop: the pipeline is Stalled and names the record. deadLetter: the record goes to the table dead_letters in the
     fence's keyspace, and the pipeline continues after it. With job.mode Stateful only stop is accepted, and the run
-    does not look for the record."""
+    looks for the record with empty state."""
     failures: Annotated[int, Field(ge=1, le=100), Effect.NEXT_RUN] = 3
     """Failures in a row of the same batch; after these a run looks for the record. With restart.maxAttempts, its last
     attempt does so at the latest."""

@@ -21,6 +21,7 @@ from fencepost_operator.api.status.progress import (
     EventTimeStatus,
     OfflinePartition,
     OpenTransaction,
+    StoredStateStatus,
     ThroughputStatus,
 )
 from fencepost_operator.api.status.runs import (
@@ -63,6 +64,7 @@ class Status(Model):
     cluster: ClusterStatus | None = None
     committed: CommittedStatus | None = None
     event_time: EventTimeStatus | None = None
+    stored_state: StoredStateStatus | None = None
     failure: FailureStatus | None = None
     dead_letters: DeadLettersStatus | None = None
     rewind: str | None = None

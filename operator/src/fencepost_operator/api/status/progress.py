@@ -77,6 +77,18 @@ class EventTimeStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStateStatus(Model):
+    """Size of a stateful pipeline's state after the last commit; absent before the first commit, and from a rewind to
+    the next one."""
+
+    bytes: int
+    """Bytes of its stored files, also of those of earlier versions that Spark still keeps."""
+    max_bytes: int | None = None
+    """Bytes that every worker has room for, by spec.state.maxBytes; the condition StateNearLimit follows from 80 % of
+    them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction(Model):
     """A transaction that keeps consumers from reading past `offset` of a partition, since when it was first seen so."""
 

@@ -6,8 +6,9 @@ records from being read.  ProgressUnreadable from when the progress of a batch m
 SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
 about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
 while records arrive faster than full batches are committed.  WatermarkStuck while commits do not move the watermark of
-a stateful pipeline, and LateRowsDropped while its operators drop rows as late.  DurabilityAtRisk while a setting of
-Cassandra or Kafka lets an acknowledged write be lost.
+a stateful pipeline, and LateRowsDropped while its operators drop rows as late.  StateNearLimit while its state takes
+most of the room that workers have for it.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged
+write be lost.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fencepost_operator.decision.kafka.throughput import FALLING_BEHIND_AFTER, i
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
+from fencepost_operator.decision.run.stored_state import STATE_NEAR_LIMIT, state_near_limit
 from fencepost_operator.decision.wording import detail, listed, with_remedy, with_runbook
 from fencepost_operator.observation import Known, NotAsked, Unknown
 
@@ -86,16 +88,18 @@ def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, s
         yield RETENTION_RISK, *risk
     if message := falling_behind(context, status):
         yield FALLING_BEHIND, Reason.FALLING_BEHIND, message
-    yield from _of_event_time(context, status)
+    yield from _of_stateful(context, status)
     if message := weak_settings(status):
         yield DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK, message
 
 
-def _of_event_time(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
+def _of_stateful(context: Context, status: Status) -> Iterator[tuple[str, Reason, str]]:
     if message := watermark_stuck(context, status):
         yield WATERMARK_STUCK, Reason.WATERMARK_STUCK, message
     if message := late_rows_dropped(status, context.now):
         yield LATE_ROWS_DROPPED, Reason.LATE_ROWS_DROPPED, message
+    if message := state_near_limit(status):
+        yield STATE_NEAR_LIMIT, Reason.STATE_NEAR_LIMIT, message
 
 
 def falling_behind(context: Context, status: Status) -> str:

@@ -22,6 +22,7 @@ from fencepost_operator.decision.reporting.conditions import (
     TRANSACTION_STALLED,
 )
 from fencepost_operator.decision.run.blindness import UNOBSERVED
+from fencepost_operator.decision.run.stored_state import STATE_NEAR_LIMIT
 from fencepost_operator.decision.wording import SHOWN, listed, with_remedy, with_runbook
 
 REPORTED_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
@@ -76,6 +77,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         FALLING_BEHIND,
         WATERMARK_STUCK,
         LATE_ROWS_DROPPED,
+        STATE_NEAR_LIMIT,
     ):
         yield from new_condition(before, after, kind)
     yield from _durability(before, after)

@@ -139,6 +139,12 @@ class PrometheusMetrics:
             "late_rows",
             "Rows that a stateful pipeline dropped as older than its watermark, as the fence row counts them.",
         )
+        self._state_bytes = self._gauge(
+            "state_bytes", "Stored files of a stateful pipeline's state at the last commit; no series without one."
+        )
+        self._state_max_bytes = self._gauge(
+            "state_max_bytes", "Bytes of the state that every worker has room for, spec.state.maxBytes."
+        )
         self._durability_at_risk = self._gauge(
             "durability_at_risk", "1 for a setting that the DurabilityAtRisk condition names, else 0.", setting=SETTINGS
         )
@@ -172,7 +178,7 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         true = {c.type: c.reason for c in status.conditions if c.status == "True"}
         letters = status.dead_letters.count if status.dead_letters else 0
-        event_time = status.event_time
+        event_time, stored = status.event_time, status.stored_state
         watermark = event_time.watermark if event_time is not None else None
         figures = {
             self._ready: "Ready" in true,
@@ -190,6 +196,8 @@ class PrometheusMetrics:
             self._watermark_stuck: "WatermarkStuck" in true,
             self._watermark: watermark.timestamp() if watermark is not None else None,
             self._late_rows: event_time.late_rows if event_time is not None else None,
+            self._state_bytes: stored.bytes if stored is not None else None,
+            self._state_max_bytes: stored.max_bytes if stored is not None else None,
             self._catch_up: catch_up_seconds(status.throughput),
             self._time_lag: backlog.time_lag if backlog is not None else None,
             self._time_to_loss: backlog.time_to_loss if backlog is not None else None,
