@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bench.stateful.contestants import BLOCKS, FENCED, FLOOR, NATIVE, QUERIES, SLOW, blocks
+from bench.stateful.contestants import BLOCKS, FENCED, FLINK, FLOOR, NATIVE, QUERIES, SLOW, blocks
 from generators.figures import Distribution, Figures
 
-CONTESTANTS: Final = (FENCED, NATIVE, SLOW, FLOOR)
+CONTESTANTS: Final = (FENCED, NATIVE, SLOW, FLOOR, FLINK)
 SPARK: Final = ("driver", "worker", "master")
 PER_BATCH: Final = ("lightweight transactions", "rows of the history", "files", "chunks", "bytes", "server ms")
 PHASES: Final = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -37,7 +37,7 @@ def measured(found: Figures) -> Iterator[tuple[str, str, str]]:
 
 def batches(found: Figures) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of batches; the first one is its head."""
-    yield "", "records per batch", "p50, ms", "p95, ms", "times native", "Spark, CPU-µs/row", "times native"
+    yield "", "records per batch", "p50, ms", "p95, ms", "times native", "own CPU-µs/row", "times native"
     for contestant, query, size in measured(found):
         name = f"{contestant}: {query}, {size}"
         took = found.sample(name)

@@ -1,4 +1,7 @@
-"""The records of `bench stateful`: each key once, then keys at random. One in twenty is late."""
+"""The records of `bench stateful`: each key once, then keys at random. One in twenty is late.
+
+The value is the key: Flink's formats drop a record without a value.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +27,5 @@ def records(keys: int, more: int) -> Iterator[Mapping[str, Any]]:
         key = number if number < keys else chance.randrange(keys)
         late = chance.randrange(LATEST_MS) if chance.random() < LATE else 0
         moment = begin + STEP_MS * number - late
-        yield {"key": f"k{key:09d}", "partition": number % PARTITIONS, "timestamp": moment}
+        name = f"k{key:09d}"
+        yield {"key": name, "value": name, "partition": number % PARTITIONS, "timestamp": moment}

@@ -1,10 +1,14 @@
-"""`python -m bench stateful`: batches of Fencepost and of native Structured Streaming, in turns over one topic."""
+"""`python -m bench stateful`: Fencepost, native Structured Streaming and PyFlink, in turns over one topic.
+
+Parts with ten million keys are measured where `--only` names them: to fill the state takes minutes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -13,18 +17,27 @@ from bench.options import Journal, Options
 from bench.producing import produce
 from bench.samples import Result, Sample
 from bench.stage import clean
-from bench.stateful import chunks, contest, large, load
-from bench.stateful.contestants import BLOCKS, FENCED, FLOOR, NATIVE, SLOW, records
+from bench.stateful import chunks, contest, flink, large, load
+from bench.stateful.contestants import (
+    BLOCKS,
+    FENCED,
+    FLINK,
+    FLOOR,
+    KEYS,
+    KEYS_OF,
+    NATIVE,
+    SLOW,
+    records,
+)
 from demo.scene import Scene
 from flights.console import Console
 from testbed.environment import load as environment
 
 NAME: Final = "stateful"
 FOLDER: Final = Path(__file__).parent / "pipeline"
-KEYS: Final = 1_000_000
 ROUNDS: Final = 2
 BATCHES: Final = {
-    **{f"{contestant}: {query}": (contestant, query) for query in BLOCKS for contestant in (FENCED, NATIVE)},
+    **{f"{contestant}: {query}": (contestant, query) for query in BLOCKS for contestant in (FENCED, NATIVE, FLINK)},
     **{f"{contestant}: count": (contestant, "count") for contestant in (SLOW, FLOOR)},
 }
 """Contestants and queries by part."""
@@ -41,14 +54,17 @@ def _large(scene: Scene, console: Console, options: Options) -> list[Sample]:
 OTHERS: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {"chunks": _chunks, "1 GB": _large}
 """Parts with samples of their own."""
 PARTS: Final = ("chunks", *BATCHES, "1 GB")
-ONCE: Final = {*OTHERS, *(part for part, (contestant, _) in BATCHES.items() if contestant in {SLOW, FLOOR})}
+ONCE: Final = {
+    *OTHERS,
+    *(part for part, (contestant, query) in BATCHES.items() if contestant in {SLOW, FLOOR} or query in KEYS_OF),
+}
 """Parts that are measured in the first round alone."""
 
 
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts, in rounds; each figure is kept as soon as it is there."""
     rounds = options.rounds or ROUNDS
-    parts = options.chosen(list(PARTS))
+    parts = [part for part in options.chosen(list(PARTS)) if options.only or keys_of(part) == KEYS]
     journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
     left = [
         (number, part)
@@ -57,9 +73,10 @@ def measure(console: Console, options: Options) -> Result:
         if not journal.has(part, number) and (part not in ONCE or number == 0)
     ]
     notes: list[str] = []
-    if left:
-        with staged(console, [part for _, part in left]) as scene:
-            for number, part in left:
+    for keys, group in groupby(sorted(left, key=lambda one: keys_of(one[1])), key=lambda one: keys_of(one[1])):
+        due = list(group)
+        with staged(console, [part for _, part in due], keys) as scene:
+            for number, part in due:
                 try:
                     journal.add(part, number, **_part(scene, console, options, part))
                 except Exception as error:  # noqa: BLE001 - the others are measured nevertheless
@@ -72,11 +89,20 @@ def measure(console: Console, options: Options) -> Result:
     return result(journal, rounds, notes)
 
 
+def keys_of(part: str) -> int:
+    """Return the keys of the records that a part needs."""
+    return KEYS_OF.get(BATCHES[part][1], KEYS) if part in BATCHES else KEYS
+
+
 def _part(scene: Scene, console: Console, options: Options, part: str) -> dict[str, Any]:
     """Return the figures of a part, for the journal."""
     if part in OTHERS:
         return {"samples": [asdict(sample) for sample in OTHERS[part](scene, console, options)]}
-    found = contest.run(scene, *BATCHES[part], image=options.before_job)
+    contestant, query = BATCHES[part]
+    if contestant == FLINK:
+        found = flink.run(scene, query)
+    else:
+        found = contest.run(scene, contestant, query, image=options.before_job)
     for block in found:
         console.line(f"stateful: {part}: batches of {block.block}: {median(block.took):.0f} ms")
     return {"blocks": [asdict(block) for block in found]}
@@ -104,7 +130,7 @@ def _samples(name: str, blocks: list[dict[str, Any]]) -> Iterator[Sample]:
 
 
 @contextmanager
-def staged(console: Console, parts: Sequence[str]) -> Iterator[Scene]:
+def staged(console: Console, parts: Sequence[str], keys: int) -> Iterator[Scene]:
     """Yield the stage with the records of these parts, cleared again when the block ends well."""
     with Scene.of(environment(), str(FOLDER)) as scene:
         scene.clear()
@@ -112,7 +138,7 @@ def staged(console: Console, parts: Sequence[str]) -> Iterator[Scene]:
         total = max((records(BLOCKS[BATCHES[part][1]]) for part in parts if part in BATCHES), default=0)
         if total:
             console.line(f"stateful: producing {total:,} records")
-            sent = load.records(min(total, KEYS), max(total - KEYS, 0))
+            sent = load.records(min(total, keys), max(total - keys, 0))
             produce(scene.environment.kafka_host, load.TOPIC, sent)
         yield scene
         scene.clear()

@@ -11,8 +11,8 @@ import pytest
 from bench import cpu
 from bench.contest import ContestError
 from bench.options import Journal, Options
-from bench.stateful import contest, measure
-from bench.stateful.contestants import FENCED, FLOOR, NATIVE, blocks, patch, records
+from bench.stateful import contest, flink, measure
+from bench.stateful.contestants import FENCED, FLOOR, KEYS, MANY_KEYS, NATIVE, blocks, patch, records
 from generators.benchmarks import collect, render
 from generators.figures import read
 
@@ -42,6 +42,7 @@ def test_a_schedule_has_a_block_of_large_batches_and_one_of_small_ones() -> None
     large, small = blocks("2x100,3x100,1x10,4x10")
     assert (large.name, large.first, large.last) == ("100", 2, 5)
     assert (small.records, small.first, small.last) == (10, 6, 10)
+    assert (large.before, small.before) == (200, 510)
     assert records("2x100,3x100,1x10,4x10") == 550
 
 
@@ -65,6 +66,25 @@ def test_batches_of_another_size_are_refused() -> None:
         log.add(committed(second, 99))
     with pytest.raises(ContestError, match="99"):
         contest.measured(blocks("1x99,3x100,1x10,1x10")[0], log, cpu.Meter(Node()), {})
+
+
+def test_a_block_of_flink_lasts_from_commit_to_commit_of_so_many_records() -> None:
+    (block, _) = blocks("2x100,2x100,1x10,1x10")
+    progress = [(10.0, 100), (12.0, 300), (16.0, 420)]
+    found = flink.measured(block, progress, cpu.Meter(Node()), {})
+    assert found.block == "100"
+    assert found.took == pytest.approx([1000, 3333.3], abs=0.1)
+    with pytest.raises(ContestError, match="fewer than 400"):
+        flink.measured(block, progress[:2], cpu.Meter(Node()), {})
+    with pytest.raises(ContestError, match="first checkpoint"):
+        flink.measured(block, progress[1:], cpu.Meter(Node()), {})
+
+
+def test_many_keys_are_measured_where_they_are_asked_for_and_have_a_topic_of_their_own() -> None:
+    many = [part for part in measure.PARTS if measure.keys_of(part) != KEYS]
+    assert many == [f"{name}: {MANY_KEYS}" for name in (FENCED, NATIVE, "PyFlink")]
+    assert patch(FENCED, MANY_KEYS)["job"]["args"][0] == "count"
+    assert set(many) <= measure.ONCE
 
 
 def test_the_contestants_differ_in_the_checkpoint_and_the_mode_alone() -> None:
