@@ -16,6 +16,7 @@ from fencepost_operator.api.spec import Spec
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD: Final = ROOT / "crds/streamingpipelines.streaming.fencepost.dev.yaml"
 REWINDS: Final = ROOT / "crds/pipelinerewinds.streaming.fencepost.dev.yaml"
+TRIALS: Final = ROOT / "crds/pipelinetrials.streaming.fencepost.dev.yaml"
 REFERENCE: Final = ROOT / "docs/reference.md"
 
 HEAD: Final = """# Every field of a StreamingPipeline
@@ -27,14 +28,18 @@ REWIND_HEAD: Final = """# Every field of a PipelineRewind
 
 `kind: PipelineRewind`, short name `rw`: see [Rewind](operations.md#rewind).
 """
+TRIAL_HEAD: Final = """# Every field of a PipelineTrial
+
+`kind: PipelineTrial`, short name `tr`: see [Trial](authors.md#try-new-code-first).
+"""
 
 WHOLE: Final = {"spec.cluster.affinity", "spec.cluster.tolerations"}
 """Fields that are Kubernetes' own types: their inside is in Kubernetes' reference."""
 
 
-def render(crd: dict[str, Any], rewinds: dict[str, Any]) -> str:
-    """Return the page for both CRDs, of one version each."""
-    schema, rewind = _schema(crd), _schema(rewinds)
+def render(crd: dict[str, Any], rewinds: dict[str, Any], trials: dict[str, Any]) -> str:
+    """Return the page for the CRDs, of one version each."""
+    schema, rewind, trial = _schema(crd), _schema(rewinds), _schema(trials)
     return "\n".join(
         [
             HEAD,
@@ -52,6 +57,11 @@ def render(crd: dict[str, Any], rewinds: dict[str, Any]) -> str:
             *_section("spec", rewind["spec"]),
             "",
             *_section("status", rewind["status"]),
+            "",
+            TRIAL_HEAD,
+            *_section("spec", trial["spec"]),
+            "",
+            *_section("status", trial["status"]),
             "",
         ]
     )
@@ -148,4 +158,4 @@ def _cell(field: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render(yaml.safe_load(CRD.read_text()), yaml.safe_load(REWINDS.read_text())))
+    sys.stdout.write(render(*(yaml.safe_load(path.read_text()) for path in (CRD, REWINDS, TRIALS))))

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from fencepost_operator.api import PLURAL, REWIND_PLURAL
+from fencepost_operator.api import PLURAL, REWIND_PLURAL, TRIAL_PLURAL
 from fencepost_operator.api.crd_fields import KINDS, missing_fields
 from unit.crds.schema import CRD, REPOSITORY, walk
 
 CRDS: dict[str, dict[str, Any]] = {
     PLURAL: CRD,
-    REWIND_PLURAL: yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text()),
+    **{
+        plural: yaml.safe_load((REPOSITORY / "crds" / f"{plural}.streaming.fencepost.dev.yaml").read_text())
+        for plural in (REWIND_PLURAL, TRIAL_PLURAL)
+    },
 }
 
 

@@ -10,9 +10,12 @@ import yaml
 from unit.crds.schema import CRD, FILE, ROOT, VERSION, Schema, at, defaulted, minimal, strict, walk
 
 PARTS = [(path, schema) for path, schema in walk(ROOT) if path not in {"", "metadata", "metadata.name"}]
-REWIND = yaml.safe_load((FILE.parent / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())["spec"]["versions"][
-    0
-]["schema"]["openAPIV3Schema"]
+REWIND, TRIAL = (
+    yaml.safe_load((FILE.parent / f"{plural}.streaming.fencepost.dev.yaml").read_text())["spec"]["versions"][0][
+        "schema"
+    ]["openAPIV3Schema"]
+    for plural in ("pipelinerewinds", "pipelinetrials")
+)
 KEYS = re.compile(r"k\.size\(\) <= (\d+)")
 """The rule that bounds the keys of a map: a schema has no bound for them of its own."""
 
@@ -156,7 +159,7 @@ def test_a_key_that_becomes_a_line_is_a_plain_name() -> None:
         assert any("self.all(k, k.matches('^" in rule for rule in rules), path
 
 
-@pytest.mark.parametrize("root", [ROOT, REWIND], ids=["pipeline", "rewind"])
+@pytest.mark.parametrize("root", [ROOT, REWIND, TRIAL], ids=["pipeline", "rewind", "trial"])
 def test_every_map_that_a_user_writes_bounds_its_keys(root: Schema) -> None:
     """A schema has no bound for keys of its own, and 1,000 keys may have 1 MiB."""
     (spec,) = [schema for path, schema in walk(root) if path == "spec"]

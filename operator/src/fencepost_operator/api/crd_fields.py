@@ -11,11 +11,13 @@ from fencepost_operator.api.model import fields_of, without_marks
 from fencepost_operator.api.rewind import RewindSpec, RewindStatus
 from fencepost_operator.api.spec import Spec
 from fencepost_operator.api.status import Status
-from fencepost_operator.api.vocabulary import PLURAL, REWIND_PLURAL, VERSION
+from fencepost_operator.api.trial import TrialSpec, TrialStatus
+from fencepost_operator.api.vocabulary import PLURAL, REWIND_PLURAL, TRIAL_PLURAL, VERSION
 
 KINDS: Final[Mapping[str, Mapping[str, type]]] = {
     PLURAL: {"spec": Spec, "status": Status},
     REWIND_PLURAL: {"spec": RewindSpec, "status": RewindStatus},
+    TRIAL_PLURAL: {"spec": TrialSpec, "status": TrialStatus},
 }
 """By the plural of each kind: what its parts are read as."""
 SELECTED: Final[Mapping[str, Sequence[str]]] = {REWIND_PLURAL: (".spec.pipeline",)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from fencepost.contract import Reason
 from fencepost.contract.guidance import Severity
@@ -134,6 +135,26 @@ ColumnName = Annotated[
 ]
 TableOption = Annotated[str, Field(max_length=100), Matching("[A-Za-z0-9_.-]+", "letters, digits, _, . and -")]
 """The name or the value of an option in CQL's maps, such as those of a compaction."""
+PipelineName = Annotated[
+    str,
+    Field(max_length=38),
+    Matching("[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a pipeline's name: lower-case letters, digits and -"),
+]
+SnapshotName = Annotated[
+    str,
+    Field(max_length=63),
+    Matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a snapshot's id or name: lower-case letters, digits, - and ."),
+]
+
+
+def _with_zone(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("is not RFC 3339 with a time zone, such as 2026-01-31T12:00:00Z")
+    return moment
+
+
+Time = Annotated[datetime, AfterValidator(_with_zone)]
+"""A moment with its time zone."""
 SinkName = Annotated[
     str,
     Field(max_length=40),

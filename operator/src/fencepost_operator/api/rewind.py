@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field
 
-from fencepost_operator.api.checks import Matching, Rule, keyed_by
-from fencepost_operator.api.codec import decode, decode_leniently, encode
-from fencepost_operator.api.fields import Count, PartitionKey, with_fallback
-from fencepost_operator.api.forbidden_text import forbidden_text
+from fencepost_operator.api.checks import Rule, keyed_by
+from fencepost_operator.api.codec import decode_leniently, encode
+from fencepost_operator.api.fields import Count, PartitionKey, PipelineName, SnapshotName, Time, with_fallback
 from fencepost_operator.api.model import Model
 from fencepost_operator.api.moments import MaybeSince, Since
-from fencepost_operator.api.parsing import violations_of
+from fencepost_operator.api.requests import read_request
 from fencepost_operator.api.spec import Violation
 from fencepost_operator.api.vocabulary import FINALIZER, GROUP, Condition, ObjectKey
 
@@ -25,12 +23,6 @@ FINISHED_LABEL: Final = f"{GROUP}/finished"
 """On a rewind that is over: the operator lists those without it."""
 MOST_OFFSETS: Final = 1000
 """Partitions that a rewind may name."""
-
-
-def _with_zone(moment: datetime) -> datetime:
-    if moment.tzinfo is None:
-        raise ValueError("is not RFC 3339 with a time zone, such as 2026-01-31T12:00:00Z")
-    return moment
 
 
 class RewindStep(StrEnum):
@@ -72,16 +64,9 @@ class RewindTarget(Model):
         ),
     )
 
-    snapshot: (
-        Annotated[
-            str,
-            Field(max_length=63),
-            Matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a snapshot's id or name: lower-case letters, digits, - and ."),
-        ]
-        | None
-    ) = None
+    snapshot: SnapshotName | None = None
     """Id or name of a snapshot of the pipeline; of two with one name, the newest."""
-    timestamp: Annotated[datetime, AfterValidator(_with_zone)] | None = None
+    timestamp: Time | None = None
     """Records with this timestamp or a later one are read again. RFC 3339 with a time zone, such as
     2026-01-31T12:00:00Z."""
     offsets: Annotated[Mapping[PartitionKey, Count], Field(min_length=1, max_length=MOST_OFFSETS)] | None = None
@@ -94,11 +79,7 @@ class RewindSpec(Model):
 
     MARKS = (Rule("self == oldSelf", "a rewind does not change; create another PipelineRewind"),)
 
-    pipeline: Annotated[
-        str,
-        Field(max_length=38),
-        Matching("[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a pipeline's name: lower-case letters, digits and -"),
-    ]
+    pipeline: PipelineName
     """Name of the StreamingPipeline, in the same namespace."""
     to: RewindTarget
     delete_output: bool = True
@@ -239,7 +220,7 @@ def read_rewind(body: Mapping[str, Any]) -> Rewind:
         resource_version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 0),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        spec=_parse(raw),
+        spec=read_request(RewindSpec, raw, contradictions=_contradictions, remedy=_CORRECT),
         status=decode_leniently(RewindStatus, body.get("status")),
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
         finalizers=tuple(metadata.get("finalizers") or ()),
@@ -253,23 +234,9 @@ def write_rewind_status(status: RewindStatus) -> dict[str, Any]:
     return body
 
 
-def _parse(raw: object) -> RewindSpec | tuple[Violation, ...]:
-    """Return the spec, or what is wrong with it: the CRD refuses most of that already."""
-    if found := tuple(forbidden_text(raw)):
-        return found
-    try:
-        spec = decode(RewindSpec, raw)
-    except ValidationError as error:
-        return tuple(replace(found, remedy=_CORRECT) for found in islice(violations_of(error), _SHOWN))
-    except (ValueError, RecursionError):
-        return (Violation("spec", "is not JSON of a reasonable depth and size", _CORRECT),)
-    return tuple(_contradictions(spec.to)) or spec
-
-
-def _contradictions(to: RewindTarget) -> Iterator[Violation]:
-    if sum(getattr(to, part.name) is not None for part in fields(RewindTarget)) != 1:
+def _contradictions(spec: RewindSpec) -> Iterator[Violation]:
+    if sum(getattr(spec.to, part.name) is not None for part in fields(RewindTarget)) != 1:
         yield Violation("spec.to", "does not have exactly one of snapshot, timestamp and offsets", _CORRECT)
 
 
 _CORRECT: Final = "create another PipelineRewind with what is right: a spec does not change"
-_SHOWN: Final = 3

@@ -27,6 +27,8 @@ __all__ = [
     "REWIND_PLURAL",
     "SILENCE_ANNOTATION",
     "SNAPSHOT_ANNOTATION",
+    "TRIAL_KIND",
+    "TRIAL_PLURAL",
     "VERSION",
     "Condition",
     "Event",
@@ -44,6 +46,8 @@ PLURAL: Final = "streamingpipelines"
 KIND: Final = "StreamingPipeline"
 REWIND_PLURAL: Final = "pipelinerewinds"
 REWIND_KIND: Final = "PipelineRewind"
+TRIAL_PLURAL: Final = "pipelinetrials"
+TRIAL_KIND: Final = "PipelineTrial"
 FINALIZER: Final = f"{GROUP}/cleanup"
 ABANDON_ANNOTATION: Final = f"{GROUP}/abandon-fence"
 """Set when a deletion is to leave the fence row as it is, as when its Cassandra is gone for good."""

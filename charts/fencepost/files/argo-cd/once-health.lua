@@ -1,4 +1,4 @@
--- Argo CD's health of a PipelineRewind, from its status: Healthy when it is complete, Degraded when it cannot complete without a user.
+-- Argo CD's health of a PipelineRewind or a PipelineTrial, from its status: Healthy when it is complete, Degraded when it cannot complete without a user.
 local health = {status = "Progressing", message = "Waiting for the operator"}
 if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation then
   return health
