@@ -10,9 +10,10 @@ from time import time
 
 from fencepost.fence.patience import Patience
 from fencepost.state.checkpoint import Checkpoint
+from fencepost.state.chunks import ChunkStore
 from fencepost.state.directory import Directory, LogFile
 from fencepost.state.file_ids import FileIds
-from fencepost.state.memory import MemoryChunks, MemoryFileIndex
+from fencepost.state.memory import MemoryFileIndex
 from fencepost.state.tree import Tree
 from fencepost.state.webhdfs.authentication import Keys
 from fencepost.state.webhdfs.data_service import DataService
@@ -87,15 +88,16 @@ class Served:
 
 @contextmanager
 def serving(
-    chunks: MemoryChunks,
+    chunks: ChunkStore,
     cache: Path,
     *,
     epoch: int = 1,
     row: Row | None = None,
     keys: Keys | None = None,
     patience: float = 0.0,
+    data_port: int | None = None,
 ) -> Iterator[Served]:
-    """Serve a row's checkpoint for the block."""
+    """Serve a row's checkpoint for the block; with a `data_port`, clients are sent to the data service there."""
     keys = keys or Keys(SECRET)
     failed: list[Exception] = []
     committer = MemoryCommitter(row or Row())
@@ -109,7 +111,7 @@ def serving(
     data_server = HttpServer(
         DataService(chunks, FileCache(cache, most=256 * MIB), keys).handle, address="127.0.0.1", port=0
     )
-    services = DataServices(own=f"127.0.0.1:{data_server.port}")
+    services = DataServices(own=f"127.0.0.1:{data_port or data_server.port}")
 
     def answer(request: Request) -> Answer:
         return names.handle(request)

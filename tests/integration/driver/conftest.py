@@ -12,8 +12,9 @@ from cassandra.cluster import Session
 from integration.driver.support import Pipeline, make, open_session
 from integration.postgresql.conftest import postgresql
 from testbed.environment import Environment, load
+from unit.spark.conftest import spark
 
-__all__ = ["postgresql"]
+__all__ = ["postgresql", "spark"]
 
 
 @pytest.fixture(scope="session")
