@@ -21,6 +21,7 @@ class AcceptedLoss:
     reason: str | None
     choice: str | None = None
     at: datetime | None = None
+    topic_id: str | None = None
 
     @property
     def is_replaced(self) -> bool:

@@ -25,6 +25,7 @@ from fencepost_cli.commands import (
     retention,
     rewind,
     run,
+    sample,
     snapshots,
     state,
 )
@@ -37,9 +38,11 @@ from fencepost_cli.stores.code_process import check_code
 from fencepost_cli.stores.containers import inspect_image
 from fencepost_cli.stores.kafka_log import watermarks
 from fencepost_cli.stores.kafka_producer import open_producer
+from fencepost_cli.stores.kafka_records import read_records
 from fencepost_cli.stores.kafka_settings import open_settings
 from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
 from fencepost_cli.stores.local_process import run_local
+from fencepost_cli.stores.parquet_process import write_parquet
 from fencepost_cli.stores.pipeline_objects import KubeconfigObjects
 from fencepost_cli.stores.state_reader import ask_state
 from fencepost_cli.stores.web_server import serve
@@ -94,6 +97,7 @@ app.command("restart")(lifecycle.restart)
 app.command("resume")(lifecycle.resume)
 app.command("rewind")(rewind.rewind)
 app.command("run")(run.run)
+app.command("sample")(sample.sample)
 app.command("suspend")(lifecycle.suspend)
 
 
@@ -110,6 +114,8 @@ def prepare(context: typer.Context) -> None:
             log=watermarks,
             configs=open_settings,
             producer=open_producer,
+            records=read_records,
+            parquet=write_parquet,
             state=ask_state,
             code=check_code,
             image=inspect_image,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from fencepost.batch import Watermarks
+from fencepost.batch import Range, Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint, Verdict
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import FenceRow
@@ -18,6 +19,7 @@ from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import Change
 from fencepost.fence.snapshots import Snapshot
+from fencepost.local.record_lines import FileRecord
 from fencepost.local.request import Event, Request
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.progress import Committed
@@ -309,6 +311,10 @@ class TopicConfigs(Protocol):
         ...
 
 
+ReadRecords: TypeAlias = Callable[[KafkaAccess, Sequence[Range]], Generator[FileRecord]]
+"""Yields the records of ranges of different partitions, in order within a partition. Raises CliError."""
+WriteParquet: TypeAlias = Callable[[Path, Path], None]
+"""Writes the records of a file of JSON lines to a Parquet file. Raises CliError."""
 AskState: TypeAlias = Callable[
     [Committed, ChunkStore, OperatorsQuestion | RowsQuestion], tuple[Answer, Mapping[int, int]]
 ]
@@ -396,6 +402,8 @@ class Ports:
     log: Callable[[KafkaAccess], Watermarks]
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]
+    records: ReadRecords
+    parquet: WriteParquet
     state: AskState
     code: CheckCode
     image: InspectImage

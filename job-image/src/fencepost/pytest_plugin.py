@@ -1,6 +1,6 @@
 """Fixtures for tests of an author's function. pytest finds them once the package is installed.
 
-`spark` is one local session for the whole test run. `batch_test(transform, args=…)` makes a BatchTest,
+`spark` is one local session for the whole test run. `batch_test(transform, args=…, states=…)` makes a BatchTest,
 `stream_test(stream, sinks=…, …)` a StreamTest.
 
 Imports nothing that costs time: pytest loads this module in each run, whatever it tests.
@@ -8,7 +8,7 @@ Imports nothing that costs time: pytest loads this module in each run, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from fencepost.context import takes_record_batches
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import RecordTransform, Stream, Transform
     from fencepost.testing import BatchTest
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 class MakeBatchTest(Protocol):
     """The type of the fixture `batch_test`."""
 
-    def __call__(self, transform: Transform | RecordTransform, *, args: tuple[str, ...] = ()) -> BatchTest:
+    def __call__(
+        self,
+        transform: Transform | RecordTransform,
+        *,
+        args: tuple[str, ...] = (),
+        states: Mapping[str, DataFrame] | None = None,
+    ) -> BatchTest:
         """Return the test of a transform."""
         ...
 
@@ -53,9 +59,14 @@ def batch_test(request: pytest.FixtureRequest) -> MakeBatchTest:
     """Make tests of transforms; only one of DataFrames starts Spark."""
     from fencepost.testing import BatchTest  # noqa: PLC0415 - costs a second
 
-    def make(transform: Transform | RecordTransform, *, args: tuple[str, ...] = ()) -> BatchTest:
+    def make(
+        transform: Transform | RecordTransform,
+        *,
+        args: tuple[str, ...] = (),
+        states: Mapping[str, DataFrame] | None = None,
+    ) -> BatchTest:
         session = None if takes_record_batches(transform) else request.getfixturevalue("spark")
-        return BatchTest(session, transform, args=args)
+        return BatchTest(session, transform, args=args, states=states or {})
 
     return make
 

@@ -56,7 +56,7 @@ class Scene:
         here: list[str] = []
         if words[0] != "retention":
             here += ["--cassandra", f"{self.environment.cassandra_host}:{self.environment.cassandra_port}"]
-        if words[0] in {"offsets", "retention"} or words[:2] in ASK_KAFKA:
+        if words[0] in {"offsets", "replay", "retention", "sample"} or words[:2] in ASK_KAFKA:
             here += ["--kafka", self.environment.kafka_host]
         command = [sys.executable, "-m", "fencepost_cli", *words, *(here if addresses else [])]
         variables = {**os.environ, "KUBECONFIG": str(self.environment.kubeconfig)}

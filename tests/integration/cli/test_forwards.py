@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_the_brokers_that_kafka_names_are_reached_too(inside: Scene) -> None:
     assert ended.returncode == 0, ended.stderr
     assert [part["end"] for part in json.loads(ended.stdout)["partitions"]] == [RECORDS // 2] * 2
     assert f"note: {inside.environment.kafka_cluster} is reached through the API server" in ended.stderr
+
+
+def test_records_are_read_through_the_api_server(inside: Scene, tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    ended = inside.fencepost("sample", str(inside.key), "--records", "4", "--into", str(path), addresses=False)
+    assert ended.returncode == 0, ended.stderr
+    assert len(path.read_text().splitlines()) == 4
 
 
 def test_a_name_that_is_none_of_the_cluster_is_explained(scene: Scene) -> None:

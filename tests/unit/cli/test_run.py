@@ -49,6 +49,8 @@ class Laptop:
             log=nothing,
             configs=nothing,
             producer=nothing,
+            records=nothing,
+            parquet=nothing,
             state=nothing,
             code=nothing,
             certify=nothing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from fakes.manifests import body
-from fencepost.batch import Watermarks
+from fencepost.batch import Range, Watermarks
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
@@ -20,6 +20,8 @@ from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
+from fencepost.local.record_files import copy_to_parquet
+from fencepost.local.record_lines import FileRecord
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.progress import Committed
@@ -145,6 +147,8 @@ class World:
     kept_letters: dict[tuple[str, int, int, str], DeadLetter] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     marks_until_outage: int | None = None
+    kafka_records: list[FileRecord] = field(default_factory=list)
+    """What Kafka has, by partition and offset."""
     produced: list[NewRecord] = field(default_factory=list)
     refuses: CliError | None = None
     """What Kafka answers to a record."""
@@ -212,6 +216,7 @@ class World:
             state=self._state, code=self._code, image=self._image, local=self._local, objects=self._objects,
             serve=self._serve,
             certify=self._certify,
+            records=self._records, parquet=copy_to_parquet,
         )  # fmt: skip
 
     def run(self, *words: str, columns: int = 200) -> Result:
@@ -378,6 +383,16 @@ class World:
             raise self.refuses
         self.produced.append(record)
         return f"{record.topic}/{record.partition or 0}@{99 + len(self.produced)}"
+
+    def _records(self, access: KafkaAccess, ranges: Sequence[Range]) -> Generator[FileRecord]:
+        self.asked.append((access, ranges))
+        for part in ranges:
+            yield from (
+                one
+                for one in self.kafka_records
+                if (one.topic, one.partition) == (part.topic, part.partition)
+                and part.start <= (one.offset or 0) < part.until
+            )
 
     def _state(
         self, committed: Committed, chunks: ChunkStore, question: OperatorsQuestion | RowsQuestion

@@ -10,6 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from fencepost.batch import Watermarks
+from fencepost.local.record_lines import FileRecord
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
 from fencepost.state.tree import StoredFile
@@ -61,6 +63,8 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
     if line.startswith("fencepost state"):
         hold_state(world)
+    if line.startswith("fencepost sample"):
+        hold_records(world)
     ended = world.run(*shlex.split(line)[1:])
     assert ended.exit_code == 0, ended.output
 
@@ -73,6 +77,18 @@ def hold_state(world: World) -> None:
     world.row = replace(present(world.row), checkpoint=held)
     world.snapshot_rows = [replace(one, checkpoint=held) for one in world.snapshot_rows]
     world.answer = Answer(operators=(), rows=Rows(operator=0, store="default", exported=0))
+
+
+def hold_records(world: World) -> None:
+    """Let Kafka have records with what the masks name, and no file of them be there."""
+    Path("orders.jsonl").unlink(missing_ok=True)
+    world.log = Watermarks(
+        {"orders/0": 0, "flights/0": 12_000}, {"orders/0": 15, "flights/0": 12_100}, {"flights": "id"}
+    )
+    value = b'{"customer": {"email": "ann@shop.example"}}'
+    world.kafka_records = [
+        FileRecord(topic="flights", offset=12_017, key=b"k", value=value, headers=(("user", b"ann"),))
+    ]
 
 
 def test_every_command_is_documented() -> None:

@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fencepost.batch import Range
 from fencepost.fence.sqlite.database import Database
-from fencepost.local.record_files import EPOCH, FileRecord, RecordsInvalid, read_file
+from fencepost.local.record_files import RecordsInvalid, copy_to_parquet, read_file
+from fencepost.local.record_lines import EPOCH, FileRecord, line_of
 from fencepost.local.record_log import SCHEMA, RecordLog, read
+from fencepost.testing import read_records, record_batch
 
 
 def file_of(path: Path, *lines: Any) -> Path:
@@ -37,6 +42,7 @@ def test_records_have_the_fields_of_kafka(tmp_path: Path) -> None:
          "headers": [["h", "x"], ["none", None]]},
         {"value": {"id": 1}, "timestamp": 1_000, "key": {"base64": "AAE="}, "headers": {"h": "x"}},
         {"value": None},
+        {"value": 1, "timestamp": None},
     )  # fmt: skip
     assert list(read_file(path)) == [
         FileRecord(
@@ -48,6 +54,7 @@ def test_records_have_the_fields_of_kafka(tmp_path: Path) -> None:
             headers=(("h", b"x"),),
         ),
         FileRecord(timestamp=EPOCH),
+        FileRecord(value=b"1", timestamp=None),
     ]  # fmt: skip
 
 
@@ -58,6 +65,7 @@ def test_records_have_the_fields_of_kafka(tmp_path: Path) -> None:
         ({"value": 1, "vaule": 2}, "'vaule'"),
         ({"key": "k"}, "'value'"),
         ({"value": 1, "timestamp": "noon"}, "noon"),
+        ({"value": 1, "timestamp": 1e18}, "not of the years"),
         ({"value": {"base64": "?"}}, "base64"),
     ],
 )
@@ -70,10 +78,61 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: Any, problem: s
 def test_parquet_has_the_same_fields(tmp_path: Path) -> None:
     path, at = tmp_path / "a.parquet", datetime(2026, 1, 2, tzinfo=UTC)
     parquet.write_table(pa.table({"key": [b"k", None], "value": ["v", "w"], "timestamp": [at, None]}), path)
-    assert list(read_file(path)) == [FileRecord(key=b"k", value=b"v", timestamp=at), FileRecord(value=b"w")]
+    none = FileRecord(value=b"w", timestamp=None)
+    assert list(read_file(path)) == [FileRecord(key=b"k", value=b"v", timestamp=at), none]
     parquet.write_table(pa.table({"id": [1]}), path)
     with pytest.raises(RecordsInvalid, match="columns are id"):
         list(read_file(path))
+
+
+CONTENTS = (
+    st.none()
+    | st.binary()
+    | st.text().map(str.encode)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.just("base64"), inner),
+    ).map(lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
+)
+RECORDS = st.builds(
+    FileRecord,
+    topic=st.sampled_from(["t", "orders.v1"]),
+    partition=st.integers(0, 9),
+    offset=st.integers(0, 2**62),
+    timestamp=st.none() | st.datetimes(timezones=st.just(UTC)),
+    key=CONTENTS,
+    value=CONTENTS,
+    headers=st.lists(st.tuples(st.text(), CONTENTS), max_size=3).map(tuple),
+)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=5))
+def test_what_is_written_is_read_as_the_same_bytes(records: list[FileRecord]) -> None:
+    with TemporaryDirectory() as folder:
+        lines, other = Path(folder, "a.jsonl"), Path(folder, "a.parquet")
+        lines.write_text("".join(f"{line_of(record)}\n" for record in records), newline="")
+        assert list(read_file(lines)) == records
+        copy_to_parquet(lines, other)
+        assert list(read_file(other)) == records
+
+
+def test_json_is_written_for_people_where_it_is_compact() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    one = FileRecord(topic="t", offset=7, timestamp=at, key=b"k", value=b'{"id":"1"}', headers=(("h", b"\xff"),))
+    assert line_of(one) == (
+        '{"topic":"t","partition":0,"offset":7,"timestamp":"2026-01-02T03:04:05.678000Z","key":"k",'
+        '"value":{"id":"1"},"headers":[["h",{"base64":"/w=="}]]}'
+    )
+    assert '"value":"{\\"id\\": 1}"' in line_of(FileRecord(value=b'{"id": 1}'))
+    assert '"value":"[NaN]"' in line_of(FileRecord(value=b"[NaN]"))
+
+
+def test_tests_read_the_same_records(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "a.jsonl", {"value": "a", "key": "k", "timestamp": None}, {"value": "b", "topic": "t"})
+    first, second = read_records(path)
+    assert first == {"partition": 0, "timestamp": None, "key": b"k", "value": b"a", "headers": None}
+    assert (second["topic"], second["timestamp"]) == ("t", EPOCH)
+    assert record_batch([first, second]).column("value").to_pylist() == [b"a", b"b"]
 
 
 @pytest.fixture
@@ -111,6 +170,12 @@ def test_headers_come_back(database: Database, tmp_path: Path) -> None:
     (batch,) = read(str(tmp_path / "local.sqlite"), [Range("t", 0, 0, 2)], reached=_ignored, seen=_ignored)
     pairs = [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]
     assert batch.column("headers").to_pylist() == [pairs, None]
+
+
+def test_a_record_without_a_timestamp_has_none(database: Database, tmp_path: Path) -> None:
+    RecordLog(database, ["t"]).load(file_of(tmp_path / "a.jsonl", {"value": "a", "timestamp": None}), "t")
+    (batch,) = read(str(tmp_path / "local.sqlite"), [Range("t", 0, 0, 1)], reached=_ignored, seen=_ignored)
+    assert batch.column("timestamp").to_pylist() == [None]
 
 
 @pytest.mark.parametrize(

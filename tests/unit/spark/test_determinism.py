@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 import fencepost
+from fencepost.errors import BadSpec
 from fencepost.testing import BatchTest
 
 if TYPE_CHECKING:
@@ -113,6 +114,19 @@ def test_a_transform_of_single_records_is_deterministic(spark: SparkSession) -> 
     test = BatchTest(spark, with_column(lambda: f.concat(key, f.lit(dt.date(2026, 1, 1)))))
     test.assert_deterministic(RECORDS)
     assert test.rows(RECORDS)["rows"][0]["found"] == "k02026-01-01"
+
+
+def test_a_pinned_state_is_the_same_in_each_way(spark: SparkSession) -> None:
+    names = spark.createDataFrame([(b"k0", "zero"), (b"k1", "one")], "key binary, name string")
+
+    def named(batch: DataFrame, context: BatchContext) -> DataFrame:
+        return batch.join(context.state("names"), "key").select("partition", "offset", "name")
+
+    test = BatchTest(spark, named, states={"names": names})
+    test.assert_deterministic(RECORDS)
+    assert {row["name"] for row in test.rows(RECORDS)["rows"]} == {"zero", "one"}
+    with pytest.raises(BadSpec, match="no 'names'"):
+        BatchTest(spark, named).rows(RECORDS)
 
 
 @fencepost.record_batches

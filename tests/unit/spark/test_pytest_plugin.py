@@ -32,6 +32,11 @@ def test_record_batches(batch_test):
 def test_rows(batch_test):
     assert [row["word"] for row in batch_test(transform).rows(WORDS)["rows"]] == ["a", "b"]
 
+def test_states(batch_test, spark):
+    known = spark.createDataFrame([("a", 1)], "word string, n int")
+    counted = batch_test(lambda batch, context: context.state("words"), states={"words": known})
+    assert counted.rows(WORDS)["rows"] == [{"word": "a", "n": 1}]
+
 def test_the_session_is_shared(spark, stream_test):
     assert stream_test(lambda events, context: events, sinks=("words",)).spark is spark
 """
@@ -55,4 +60,4 @@ def test_the_fixtures_are_those_of_the_package(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "3 passed" in ended.stdout
+    assert "4 passed" in ended.stdout

@@ -57,7 +57,7 @@ MOST_ENTRIES: Final = 10_000_000
 """Offsets in the changes of one hour: a gigabyte of this process."""
 MOST_ACCEPTED: Final = 100_000
 """Accepted ranges of one pipeline that are read."""
-_ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason", "choice", "at")
+_ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason", "choice", "at", "topic_id")
 SLICES: Final = 16
 PAGE_ROWS: Final = 5_000
 _REFUSED: Final = re.compile(
@@ -155,6 +155,7 @@ class CassandraStore:
                         reason=getattr(row, "reason", None),
                         choice=getattr(row, "choice", None),
                         at=getattr(row, "at", None),
+                        topic_id=getattr(row, "topic_id", None),
                     )
                     for row in found
                 ]

@@ -12,14 +12,15 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.batch import Range, Record, Watermarks
 from fencepost.contract import offset_key
 from fencepost.fence.sqlite.database import Database
-from fencepost.local.record_files import EPOCH, FileRecord, RecordsInvalid, read_file
+from fencepost.local.record_files import RecordsInvalid, read_file
+from fencepost.local.record_lines import EPOCH, FileRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS fencepost_records (
-  topic TEXT, partition INTEGER, offset INTEGER, timestamp INTEGER NOT NULL, key BLOB, value BLOB, headers TEXT,
+  topic TEXT, partition INTEGER, offset INTEGER, timestamp INTEGER, key BLOB, value BLOB, headers TEXT,
   PRIMARY KEY (topic, partition, offset)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS fencepost_record_files (path TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -80,7 +81,7 @@ class RecordLog:
 
     def _placed(
         self, path: Path, topic: str | None, connection: sqlite3.Connection
-    ) -> Iterator[tuple[str, int, int, int, bytes | None, bytes | None, str | None]]:
+    ) -> Iterator[tuple[str, int, int, int | None, bytes | None, bytes | None, str | None]]:
         """Yield the records of a file with their offsets: those that they have, or the next ones."""
         following: dict[tuple[str, int], int] = {}
         for given in read_file(path):
@@ -97,7 +98,7 @@ class RecordLog:
             if offset < following[place]:
                 raise RecordsInvalid(f"{path}: offset {offset} of {offset_key(*place)} is not after the one before it")
             following[place] = offset + 1
-            micros = (record.timestamp - EPOCH) // _MICROSECOND
+            micros = None if record.timestamp is None else (record.timestamp - EPOCH) // _MICROSECOND
             yield (*place, offset, micros, record.key, record.value, _headers_text(record))
 
 
@@ -137,7 +138,7 @@ def _fields(row: tuple[Any, ...]) -> dict[str, Any]:
         "topic": topic,
         "partition": partition,
         "offset": offset,
-        "timestamp": datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros),
+        "timestamp": None if micros is None else EPOCH + timedelta(microseconds=micros),
         "key": key,
         "value": value,
         "headers": None if headers is None else [

@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from fencepost.testing.batches import BatchTest
 from fencepost.testing.cuts import check_cuts
-from fencepost.testing.inputs import context, frame, record_batch, record_context
+from fencepost.testing.inputs import context, frame, read_records, record_batch, record_context
 from fencepost.testing.sessions import local_session
 
-__all__ = ["BatchTest", "check_cuts", "context", "frame", "local_session", "record_batch", "record_context"]
+__all__ = [
+    "BatchTest",
+    "check_cuts",
+    "context",
+    "frame",
+    "local_session",
+    "read_records",
+    "record_batch",
+    "record_context",
+]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -27,7 +27,7 @@ from fencepost.testing.runs import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import RecordTransform, Transform
 
@@ -46,12 +46,16 @@ class _Play(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchTest:
-    """A transform under test, of DataFrames or of record batches; the latter needs no `spark`."""
+    """A transform under test, of DataFrames or of record batches; the latter needs no `spark`.
+
+    `states` are what `context.state` returns, by the name of an entry of `spec.source.pinnedStates`.
+    """
 
     spark: SparkSession | None
     transform: Transform | RecordTransform
     _: KW_ONLY
     args: tuple[str, ...] = ()
+    states: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def rows(self, records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of one batch by sink; those of a single sink are under 'rows'.
@@ -75,11 +79,11 @@ class BatchTest:
             if play.tables(ordered) != whole:
                 raise AssertionError(self._difference(play, self._fewest(play, ordered, keys), keys))
         self._check_the_plan(ordered)
-        check_cuts(self.spark, self.transform, records, keys=keys, args=self.args, seed=seed)
+        check_cuts(self.spark, self.transform, records, keys=keys, args=self.args, states=self.states, seed=seed)
 
     @property
     def _runs(self) -> BatchRuns:
-        return BatchRuns(self.spark, self.transform, self.args)
+        return BatchRuns(self.spark, self.transform, self.args, self.states)
 
     def _usual(self, records: Sequence[Record], keys: Keys) -> Tables:
         return self._runs.tables([records], keys)

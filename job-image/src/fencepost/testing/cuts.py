@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fencepost.testing.rows import Keys, Values, listed
 from fencepost.testing.runs import BatchRuns, Record, by_partition, in_order, spans
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.context import RecordTransform, Transform
 
@@ -27,6 +27,7 @@ def check_cuts(
     *,
     keys: Keys = None,
     args: tuple[str, ...] = (),
+    states: Mapping[str, DataFrame] | None = None,
     seed: int = 0,
 ) -> None:
     """Run `transform` on all `records` as one batch and as several batches, and compare the rows.
@@ -35,10 +36,11 @@ def check_cuts(
     halves, by partition, one by one (up to ONE_BY_ONE records), and twice at places that `seed` decides. Without
     `keys`, each cut must give the same set of rows. With `keys`, the columns of the table's primary key (per sink if
     there are several), it must leave the same table: the row of a later batch replaces the row of an earlier one.
+    `states` are what `context.state` returns.
 
     Raises AssertionError with the cut and the rows that differ.
     """
-    runs = BatchRuns(spark, transform, args)
+    runs = BatchRuns(spark, transform, args, states or {})
     ordered = in_order(records)
     whole = runs.tables([ordered], keys)
     for name, pieces in _cuts(ordered, random.Random(seed)):  # noqa: S311 - places to cut, no secret

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from fencepost.context import BatchContext, RecordContext
 from fencepost.kafka.reader import ARROW_SCHEMA
+from fencepost.local.record_files import read_file
 from fencepost.spark.source import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+OPTIONAL: Final = frozenset({"topic", "offset"})
+"""Fields that `frame` fills in."""
+
+
+def read_records(path: Path | str) -> list[dict[str, Any]]:
+    """Return the records of a file, as `fencepost sample` writes them. Raises RecordsInvalid, OSError.
+
+    A topic or an offset that the file leaves out is left out here too.
+    """
+    found = [{name: getattr(record, name) for name in record.__slots__} for record in read_file(Path(path))]
+    return [
+        {name: value for name, value in one.items() if value is not None or name not in OPTIONAL}
+        | {"headers": list(one["headers"]) or None}
+        for one in found
+    ]
 
 
 def frame(spark: SparkSession, records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> DataFrame:

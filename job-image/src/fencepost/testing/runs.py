@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from fencepost.context import takes_record_batches
@@ -30,6 +30,7 @@ class BatchRuns:
     spark: SparkSession | None
     transform: Transform | RecordTransform
     args: tuple[str, ...] = ()
+    states: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def rows(self, records: Sequence[Record]) -> Rows:
         """Return the rows of one batch. Raises TypeError for a transform of DataFrames without a session."""
@@ -46,7 +47,7 @@ class BatchRuns:
 
         if self.spark is None:
             raise TypeError("a transform of DataFrames needs a Spark session")
-        batch = context(self.spark, args=self.args, offsets=spans(records))
+        batch = context(self.spark, args=self.args, offsets=spans(records), states=self.states)
         result = cast("Transform", self.transform)(frame(self.spark, records), batch)
         return {ONLY_SINK: result} if isinstance(result, DataFrame) else result
 
