@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> int:
         example = EXAMPLES[arguments.example]()
         plan = Plan(rows=arguments.rows or example.amount, rate=arguments.rate or example.rate)
         return perform(example, plan, Console(), keep=arguments.keep)
-    except (NotUpError, SceneError, LoadError, KubectlError, FenceError, CassandraDownError) as error:
+    except (NotUpError, CassandraDownError, *FAILURES) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
     except KeyboardInterrupt:

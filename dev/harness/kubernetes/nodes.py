@@ -32,7 +32,10 @@ class Nodes:
     def run(self, node: str, *command: str, seconds: float = 30, check: bool = True) -> str:
         """Return what a command in a node prints. Raises NodeError."""
         words = [self.docker, "exec", node, *command]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise NodeError(f"{' '.join(words)}: no answer within {seconds:g} s") from None
         if check and done.returncode != 0:
             raise NodeError(f"{' '.join(words)}: code {done.returncode}: {done.stderr.strip()}")
         return done.stdout
@@ -70,7 +73,8 @@ class Nodes:
     def trigger(self, container: Container) -> Iterator[Callable[[], bool]]:
         """Yield what kills a container at once: a shell that waits in its node, a few ms away.
 
-        The call returns False when the container is gone already. Raises NodeError when it has no process.
+        The call returns False when the container is gone already. Raises NodeError when it has no process, or when the
+        shell does not end.
         """
         found = self.processes(container)
         if not found:
@@ -79,7 +83,7 @@ class Nodes:
         script = f"read -r _ && grep -q {container.identity} /proc/{first}/cgroup && kill -KILL {first}"
         words = [self.docker, "exec", "--interactive", container.node, "sh", "-c", script]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as shell:
-            yield lambda: shell.communicate(b"\n", timeout=30) is not None and shell.returncode == 0
+            yield lambda: _ended_well(shell, seconds=30)
 
     def tag(self, node: str, image: str, name: str) -> None:
         """Give an image that a node holds a second name there."""
@@ -88,6 +92,16 @@ class Nodes:
     def untag(self, node: str, name: str) -> None:
         """Take a name away from an image in a node; nothing to do when it is not there."""
         self.run(node, *_IMAGES, "remove", qualified(name), check=False)
+
+
+def _ended_well(shell: subprocess.Popen[bytes], *, seconds: float) -> bool:
+    """Let a shell read a line, and return whether it ends with 0. Raises NodeError."""
+    try:
+        shell.communicate(b"\n", timeout=seconds)
+    except subprocess.TimeoutExpired:
+        shell.kill()
+        raise NodeError(f"a shell in a node did not end within {seconds:g} s") from None
+    return shell.returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
