@@ -48,6 +48,42 @@ def test_fenced_in_the_middle_of_a_batch_commits_nothing_and_its_rows_lose(world
     assert old.hand.records == 10  # for the verdict
 
 
+def test_a_run_that_stops_between_two_batches_asks_a_silent_database_until_it_knows_that_it_is_fenced(
+    world: World,
+) -> None:
+    """Injected: the run is replaced while it is idle and asked to stop, and its first requests get no answer."""
+    loop, _ = world.loop(world.take_over(), idle=1)
+    silent = Counter[str]()
+
+    def fault(call: str) -> None:
+        silent[call] += 1
+        if silent[call] <= 2:
+            raise FenceUnavailable("timeout")
+
+    def replaced(_seconds: float) -> None:
+        world.take_over()
+        world.table.before = fault
+        loop._stop.set()
+
+    loop._wait = replaced
+    with pytest.raises(Fenced, match="epoch 1 is over"):
+        loop.run()
+
+
+def test_a_run_that_stops_while_the_database_is_silent_ends_as_stopped(world: World) -> None:
+    loop, _ = world.loop(world.take_over(), idle=1)
+
+    def silent(_call: str) -> None:
+        raise FenceUnavailable("timeout")
+
+    def wait(_seconds: float) -> None:
+        world.table.before = silent
+        loop._stop.set()
+
+    loop._wait = wait
+    loop.run()
+
+
 @pytest.mark.parametrize("limit", [3, 10, 100])
 @pytest.mark.parametrize("step", ["before", "midway", "after"])
 @pytest.mark.parametrize("batch", [1, 2, 4])

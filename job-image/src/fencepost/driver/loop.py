@@ -35,6 +35,7 @@ from fencepost.driver.recovery.bisection import Piece
 from fencepost.driver.recovery.poison import Isolator
 from fencepost.driver.reporting.commit_report import Report, Stopwatch
 from fencepost.driver.sizing.batch_limit import Limit
+from fencepost.driver.stopping import check_held
 from fencepost.errors import DataLoss, DependencyDown, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, FenceRow
 
@@ -158,9 +159,11 @@ class Loop:
     def run(self) -> None:
         """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
         try:
-            with replaced(self._recorded), suppress(Stopping):
-                self.claim()
-                self._stream()
+            with replaced(self._recorded):
+                with suppress(Stopping):
+                    self.claim()
+                    self._stream()
+                check_held(self._fence, self._row, self._config)
         finally:
             self._polling.end()
 

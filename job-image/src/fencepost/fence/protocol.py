@@ -67,6 +67,14 @@ class Fence:
         row = self._table.read(self._pipeline)
         return None if row is None or row.is_released else row
 
+    def check_held(self, row: FenceRow, *, seconds: float) -> None:
+        """Raise Fenced or FenceMissing where the driver of `row` holds the fence no more.
+
+        Raises FenceUnavailable where that is not known after `seconds`.
+        """
+        found = replace(self._patience, seconds=seconds).ask(lambda: self._table.read(self._pipeline))
+        open_to(found, self._pipeline, epoch=row.epoch, driver=row.driver or "")
+
     def create(self, owner: str) -> FenceRow:
         """Insert the row at epoch 0 unless there is one, and adopt a released one; return the row that is there.
 

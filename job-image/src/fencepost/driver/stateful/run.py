@@ -30,6 +30,7 @@ from fencepost.driver.ports import Log, Records
 from fencepost.driver.recovery.failing_record import failing_record
 from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful.plan import StreamPlan, starting
+from fencepost.driver.stopping import check_held
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
@@ -184,9 +185,11 @@ class StatefulRun:
     def run(self) -> None:
         """Claim, then run the query until `stop`; whatever goes wrong is raised."""
         try:
-            with replaced(self._recorded), suppress(Stopping):
-                self._claim()
-                self._stream()
+            with replaced(self._recorded):
+                with suppress(Stopping):
+                    self._claim()
+                    self._stream()
+                check_held(self._fence, None if self._row is None else self.row, self._config)
         finally:
             self._polling.end()
 
