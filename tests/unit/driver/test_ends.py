@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cassandra import OperationTimedOut, ReadTimeout
 from pyspark.errors import NumberFormatException, PythonException, SparkRuntimeException, UnknownException
 
 from fakes.driver_configs import USUAL
@@ -221,6 +222,8 @@ def test_an_error_survives_the_way_through_spark() -> None:
         (Fenced("x", seen=None), ExitCode.FENCED, "FencedOut"),
         (FenceMissing("x"), ExitCode.FENCED, "FenceLost"),
         (FenceUnavailable("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnreachable"),
+        (OperationTimedOut({"c": "Client request timeout"}, "c"), ExitCode.DEPENDENCY_DOWN, "CassandraUnreachable"),
+        (ReadTimeout("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnreachable"),
         (FenceCredentialsRejected("x"), ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected"),
         (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
         (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),

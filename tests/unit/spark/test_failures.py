@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from cassandra import OperationTimedOut
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -36,6 +37,7 @@ class HTTPError(Exception):
         (HTTPError("503 Server Error: Service Unavailable for url: http://x"), True),
         (HTTPError("HTTP Error 429: Too Many Requests"), True),
         (HTTPError("400 Client Error: Bad Request for url: http://x/500"), False),
+        (OperationTimedOut({"c": "Client request timeout"}, "c"), True),
         (socket.gaierror(-2, "Name or service not known"), True),
         (OSError(113, "No route to host"), True),
         (OSError("cannot identify image file"), False),

@@ -34,7 +34,7 @@ OF_DATA: Final = ("22", "39", "P0")
 CALLBACK: Final = "FOREACH_BATCH_USER_FUNCTION_ERROR"
 """Has an SQLSTATE of functions that fail; a batch that fails is known here, so this one did not begin or return."""
 OUTAGE: Final = re.compile(
-    r"(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|timeout|gaierror|herror|SSL\w*|URLError"
+    r"(?:(?:Connection\w*|BrokenPipe\w*|\w*Timeout\w*|\w*TimedOut|timeout|gaierror|herror|SSL\w*|URLError"
     r"|NoHostAvailable|Unavailable\w*|\w*Unreachable\w*|OSError(?=: \[Errno))(?::|$)"
     r"|HTTPError: (?:HTTP Error )?(?:429|5\d\d)\b)"
 )
