@@ -12,6 +12,7 @@ from fencepost.contract import Reason
 from fencepost.errors import BatchFailed, DriverError, as_worker_error
 from fencepost.sinks.interface import BatchToken, SinkTask
 from fencepost.sinks.retries import take_retries
+from fencepost.sinks.writers import writing
 
 REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
@@ -33,6 +34,13 @@ def write(task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.Rec
 
     Raises WorkerError of the DriverError that the sink raised, or of BatchFailed when it left rows unread.
     """
+    with writing():
+        yield from _written(task, batch, sink, batches)
+
+
+def _written(
+    task: SinkTask, batch: BatchToken, sink: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     take_retries()  # of a task that failed
     stream = _Measured(batches)
     try:

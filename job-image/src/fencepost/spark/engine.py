@@ -7,7 +7,7 @@ in 2.4 s against 20 s), so a cached batch would cost more than it saves. Record 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -25,7 +25,7 @@ from fencepost.spark.sink_job import SinkJob
 from fencepost.spark.tasks import stragglers
 from fencepost.spark.tasks.assignment import PROPERTY, Assignment
 from fencepost.spark.tasks.counts import ReadCounts
-from fencepost.spark.tasks.slicing import slices
+from fencepost.spark.tasks.slicing import NOTHING, LeftOut, slices
 from fencepost.spark.work_done import WorkDone
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class SparkEngine:
         self._interpreting = Interpreting(spark, config.spark_conf)
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
-        self._left_out: Mapping[str, Collection[int]] = {}
-        """Offsets by 'topic/partition' that no batch reads."""
+        self._left_out: LeftOut = NOTHING
         self._has_failed = False
         """Whether tasks of a failed job may still run."""
 
@@ -104,9 +103,9 @@ class SparkEngine:
         except BadSpec as error:
             raise BatchFailed(error.message, reason=error.reason, remedy=error.remedy) from error
 
-    def leave_out(self, offsets: Mapping[str, Collection[int]]) -> None:
-        """Read no record at these offsets of 'topic/partition' from here on."""
-        self._left_out = offsets
+    def leave_out(self, records: LeftOut) -> None:
+        """Read none of these records from here on."""
+        self._left_out = records
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
         """Read, transform and write a batch. Raises DriverError."""
@@ -188,8 +187,14 @@ class SparkEngine:
 
         The patience is that with a lost executor: until Spark gives it up, its tasks count as running.
         """
+        if not self._has_failed:
+            return
         patience = self._config.executor_patience
-        if self._has_failed and not stragglers.have_ended(self._spark, patience=patience):
+        try:
+            is_over = stragglers.have_ended(self._spark, patience=patience)
+        except Exception as error:
+            raise failures.of_job(error, is_warm_up=False) from error
+        if not is_over:
             raise BatchFailed(
                 f"tasks of the attempt that failed still run after {patience:.0f} s",
                 remedy="The next run has executors of its own. Look in the executors' logs for what holds the tasks.",

@@ -89,6 +89,9 @@ def sealed(handle: Callable[..., None]) -> Callable[..., None]:
 def main() -> None:
     """Be PySpark's daemon."""
     preload()
+    from fencepost.sinks import writers  # noqa: PLC0415 - after the variables of the threads
+
+    writers.prepare()
     worker = importlib.import_module("pyspark.worker")
     setattr(worker, "handle_worker_exception", sealed(worker.handle_worker_exception))  # noqa: B010
     daemon = importlib.import_module("pyspark.daemon")
