@@ -36,6 +36,7 @@ from fencepost_cli.stores.cassandra import open_store
 from fencepost_cli.stores.certification import certify_store
 from fencepost_cli.stores.code_process import check_code
 from fencepost_cli.stores.containers import inspect_image
+from fencepost_cli.stores.kafka_epochs import leader_epoch
 from fencepost_cli.stores.kafka_log import watermarks
 from fencepost_cli.stores.kafka_producer import open_producer
 from fencepost_cli.stores.kafka_records import read_records
@@ -112,6 +113,7 @@ def prepare(context: typer.Context) -> None:
             objects=KubeconfigObjects,
             store=open_store,
             log=watermarks,
+            leader_epoch=leader_epoch,
             configs=open_settings,
             producer=open_producer,
             records=read_records,

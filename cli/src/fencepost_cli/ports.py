@@ -400,6 +400,8 @@ class Ports:
     objects: Callable[[str | None], Objects]
     store: Callable[[CassandraAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
+    leader_epoch: Callable[[KafkaAccess, str, int, int], int]
+    """Returns that of the record at an offset of a topic and partition; see `fencepost_cli.stores.kafka_epochs`."""
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]
     records: ReadRecords

@@ -5,10 +5,10 @@ Offsets are the next to read; a range is [start, until).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.contract import offset_key, split_offset_key
 
@@ -37,6 +37,10 @@ class Watermarks:
         return self.high.get(key, self.ends[key])
 
 
+NO_EPOCH: Final = -1
+"""In place of the leader epoch of a record that has none: its batch has an older format."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
     """Offsets [start, until) of one partition.
@@ -46,6 +50,7 @@ class Range:
     `epoch_start` is the first record that was read of `leader_epoch`; None where that epoch is not one of a record, but
     of a leader that was seen to hold the record before `start`: it may be later than the record's.
     `topic_id` is that of the topic whose offsets these are; None when any topic of the name will do.
+    `left_out` are records that a reader leaves out, each by its offset and its leader epoch, NO_EPOCH without one.
     """
 
     topic: str
@@ -55,6 +60,7 @@ class Range:
     leader_epoch: int | None = field(default=None, compare=False)
     topic_id: str | None = field(default=None, compare=False)
     epoch_start: int | None = field(default=None, compare=False)
+    left_out: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     @property
     def key(self) -> str:
@@ -69,11 +75,18 @@ class Range:
         """Return other offsets of the partition, reached under an epoch that is not known."""
         return replace(self, start=start, until=until, leader_epoch=None, epoch_start=None)
 
-    def fields(self) -> tuple[str, int, int, int, int | None, str | None, int | None]:
-        """Return the arguments of an equal range, for JSON."""
+    def fields(self) -> tuple[object, ...]:
+        """Return what `of_fields` takes, for JSON."""
         return (
-            self.topic, self.partition, self.start, self.until, self.leader_epoch, self.topic_id, self.epoch_start
+            self.topic, self.partition, self.start, self.until, self.leader_epoch, self.topic_id, self.epoch_start,
+            self.left_out,
         )  # fmt: skip
+
+    @classmethod
+    def of_fields(cls, fields: Sequence[Any]) -> Range:
+        """Return the range of `fields` that have been in JSON."""
+        left_out = tuple((offset, epoch) for offset, epoch in fields[-1])
+        return replace(cls(*fields[:-1]), left_out=left_out)
 
     @property
     def records(self) -> int:

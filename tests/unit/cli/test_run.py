@@ -47,6 +47,7 @@ class Laptop:
             objects=nothing,
             store=nothing,
             log=nothing,
+            leader_epoch=nothing,
             configs=nothing,
             producer=nothing,
             records=nothing,

@@ -146,6 +146,8 @@ class World:
     snapshot_rows: list[Snapshot] = field(default_factory=list)
     kept_letters: dict[tuple[str, int, int, str], DeadLetter] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    leader_epochs: dict[str, int] = field(default_factory=lambda: {"orders/0@13": 6})
+    """Of Kafka's records, by place."""
     marks_until_outage: int | None = None
     kafka_records: list[FileRecord] = field(default_factory=list)
     """What Kafka has, by partition and offset."""
@@ -217,10 +219,18 @@ class World:
             serve=self._serve,
             certify=self._certify,
             records=self._records, parquet=copy_to_parquet,
+            leader_epoch=self._leader_epoch,
         )  # fmt: skip
 
     def run(self, *words: str, columns: int = 200) -> Result:
         return CliRunner().invoke(app, list(words), obj=self.ports, env={"COLUMNS": str(columns)})
+
+    def _leader_epoch(self, access: KafkaAccess, topic: str, partition: int, offset: int) -> int:
+        del access
+        place = f"{topic}/{partition}@{offset}"
+        if place not in self.leader_epochs:
+            raise CliError(f"Kafka has no record at {place}", remedy="name another")
+        return self.leader_epochs[place]
 
     def json(self, *words: str, code: int = 0) -> Any:
         ended = self.run(*words, "-o", "json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 
@@ -480,13 +481,15 @@ def test_slices_cover_each_offset_once(spans: list[tuple[int, int]], tasks: int)
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_a_record_that_is_left_out_is_in_no_slice(split: bool) -> None:
-    """With split False a partition stays in one task."""
+def test_a_slice_names_the_records_that_are_left_out_of_it(split: bool) -> None:
+    """Each slice has those of its own offsets."""
     ranges = [Range("a", 0, 10, 20, leader_epoch=3), Range("a", 1, 0, 4)]
-    parts = slices(ranges, 2, split=split, record_size=1e6, left_out={"a/0": {9, 10, 14, 19, 20}, "a/1": {0, 1, 2, 3}})
-    assert [offset for part in parts for piece in part for offset in range(piece.start, piece.until)] == [
-        11, 12, 13, 15, 16, 17, 18,
-    ]  # fmt: skip
-    assert all(piece.leader_epoch is None for part in parts for piece in part)
-    if not split:
-        assert len([part for part in parts if part]) == 1
+    left_out = {"a/0": {(9, 3), (10, 3), (14, 4), (19, 5), (20, 5)}, "a/1": {(0, 1)}, "b/0": {(11, 0)}}
+    parts = slices(ranges, 2, split=split, record_size=1e6, left_out=left_out)
+    pieces = [piece for part in parts for piece in part]
+    assert sum(piece.records for piece in pieces) == 14
+    for piece in pieces:
+        own = sorted(pair for pair in left_out[piece.key] if piece.start <= pair[0] < piece.until)
+        assert list(piece.left_out) == own
+        assert Range.of_fields(json.loads(json.dumps(piece.fields()))).fields() == piece.fields()
+    assert sum(len(piece.left_out) for piece in pieces) == 4

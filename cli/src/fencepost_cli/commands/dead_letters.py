@@ -240,7 +240,7 @@ def retry(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
 def skip(
     target: Target,
     record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record's place.")],
@@ -268,11 +268,12 @@ def skip(
                 f"{place} is beyond what a run has seen: {key} ended at {end}",
                 remedy="name the record that status.failure names, or its log",
             )
+        epoch = target.ports.leader_epoch(target.kafka, topic, partition, offset)
         if not yes:
             ask(f"Let {target.key} leave out {place}? No run will read the record, also after a rewind.")
         left_out = LeftOut(
-            topic=topic, partition=partition, offset=offset, topic_id=row.topic_ids[topic], by=who(by),
-            at=datetime.now(UTC),
+            topic=topic, partition=partition, offset=offset, topic_id=row.topic_ids[topic], leader_epoch=epoch,
+            by=who(by), at=datetime.now(UTC),
         )  # fmt: skip
         store.leave_out(left_out)
     if target.is_json:

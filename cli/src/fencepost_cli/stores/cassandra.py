@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.query import SimpleStatement, tuple_factory
 
-from fencepost.contract import CassandraEndpoint, offset_key
+from fencepost.contract import CassandraEndpoint, Reason, offset_key
 from fencepost.fence import (
     FenceCredentialsRejected,
     FenceEndpointInvalid,
@@ -136,7 +136,7 @@ class CassandraStore:
         return self._patiently(lambda: _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour)))
 
     def accepted(self) -> Sequence[AcceptedLoss]:
-        """Return the ranges that people accepted as lost, none without their table. Raises CliError."""
+        """Return the ranges that users accepted as lost, and the records that they left out. Raises CliError."""
         table, keyspace = schema.ACCEPTED_LOSSES.name, self.access.keyspace
 
         def read() -> list[AcceptedLoss]:
@@ -160,7 +160,20 @@ class CassandraStore:
                     for row in found
                 ]
 
-        return self._patiently(read)
+        return self._patiently(read) + self._left_out()
+
+    def _left_out(self) -> list[AcceptedLoss]:
+        records = LeftOutRecords(self.session, self.access.keyspace, self.access.pipeline)
+        return [
+            AcceptedLoss(
+                partition=offset_key(one.topic, one.partition),
+                start=one.offset,
+                until=one.offset + 1,
+                reason=str(Reason.POISON_RECORD),
+                at=one.at,
+            )
+            for one in self._patiently(records.all)
+        ]
 
     def snapshots(self) -> Sequence[Snapshot]:
         """Return the pipeline's snapshots with their offsets, the newest first. Raises CliError."""

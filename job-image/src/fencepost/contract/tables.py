@@ -15,6 +15,7 @@ OWN_TABLES: Final = frozenset(
         "fence_changes",
         "fence_losses",
         "fence_progress",
+        "left_out_records",
         "snapshots",
     }
 )

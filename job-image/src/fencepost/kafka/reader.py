@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from fencepost.batch import Range, Sighting
+from fencepost.batch import NO_EPOCH, Range, Sighting
 from fencepost.contract import Loss, Reason
 from fencepost.errors import DataLoss, DependencyDown, DriverError, as_worker_error
 from fencepost.kafka import header_names
@@ -123,27 +123,11 @@ def read(
     ids = {part.topic: part.topic_id for part in todo if part.topic_id is not None}
     confirm = partial(topics.confirm, ids, patience=patience)
     try:
-        for parts in _rounds(todo):
-            for batch in _Reading(client, parts, properties, patience, reached, seen, confirm).batches():
-                _record_bytes[key] = batch.nbytes / batch.num_rows
-                yield batch
+        for batch in _Reading(client, todo, properties, patience, reached, seen, confirm).batches():
+            _record_bytes[key] = batch.nbytes / batch.num_rows
+            yield batch
     except DriverError as error:
         raise as_worker_error(error) from error
-
-
-def _rounds(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Return the ranges in groups with one of each partition: a consumer has one position there.
-
-    A partition has several where records are left out.
-    """
-    of_partition: dict[str, int] = {}
-    rounds: list[list[Range]] = []
-    for part in ranges:
-        number = of_partition[part.key] = of_partition.get(part.key, -1) + 1
-        if number == len(rounds):
-            rounds.append([])
-        rounds[number].append(part)
-    return rounds
 
 
 def check(
@@ -417,14 +401,17 @@ class _Reading:
             left = self._left.get(key)
             if left is None:
                 continue  # prefetched beyond the range
-            until = self._ranges[key].until
+            part = self._ranges[key]
+            until = part.until
             offset = message.offset() or 0
             epoch = message.leader_epoch()
-            if epoch is not None and epoch >= 0:
+            if epoch is None:
+                epoch = NO_EPOCH
+            if epoch >= 0:
                 self._follow_epoch(key, Sighting(offset, epoch))
                 if key in self._truncated:
                     continue
-            if offset < until:
+            if offset < until and (offset, epoch) not in part.left_out:
                 records.append(message)
             if offset + 1 >= until:
                 self._finish(key, max(offset, until))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.batch import Range
+from fencepost.batch import NO_EPOCH, Range
 from fencepost.context import StreamContext
 from fencepost.contract import Reason, StateConfig
 from fencepost.driver.reporting.commit_report import Report
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from fencepost.spark.tasks.slicing import LeftOut
 
 STATE = StateConfig(partitions=2, max_bytes=1 << 30, data_port=0)
 ENDS = {"t/0": 40, "t/1": 20}
@@ -69,6 +71,7 @@ def reading(
                     "value": str(offset % 3).encode(),
                 }
                 for offset in range(one.start, one.until)
+                if (offset, NO_EPOCH) not in one.left_out
             ]
         )
 
@@ -134,7 +137,7 @@ class Pipeline:
     before_write: Callable[[int], None] = lambda _: None
     function: Callable[[DataFrame, StreamContext], DataFrame] = stream
     state: StateConfig = STATE
-    left_out: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
     isolate: bool = False
     looks: int = 40
     """How often a run looks at a log without new records before it stops."""
@@ -402,7 +405,7 @@ def test_a_record_that_fails_is_named_and_then_left_out_of_the_batch_that_failed
         pipeline.run()
     assert named.value.record == ("t/0", 7)
     assert pipeline.sink.table() == {}
-    pipeline.left_out = {"t/0": frozenset({7})}
+    pipeline.left_out = {"t/0": {(7, NO_EPOCH)}}
     pipeline.run()
     assert pipeline.world.row().offsets == planned == undisturbed.world.log.ends
     undisturbed.run()

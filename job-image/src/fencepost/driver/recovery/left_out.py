@@ -15,11 +15,14 @@ from fencepost.fence.patience import Patience
 log = logging.getLogger(__name__)
 
 
-def left_out(row: FenceRow, config: DriverConfig, session: Session) -> Mapping[str, frozenset[int]]:
-    """Return the offsets by 'topic/partition'; log those that are still to be read. Raises FenceError."""
+def left_out(row: FenceRow, config: DriverConfig, session: Session) -> Mapping[str, frozenset[tuple[int, int]]]:
+    """Return their offsets and leader epochs by 'topic/partition'; log those that are still to be read.
+
+    Raises FenceError.
+    """
     records = LeftOutRecords(session, config.fence_keyspace, config.pipeline)
-    found = Patience(config.patience).ask(lambda: records.offsets(row.topic_ids))
-    ahead = {key: sorted(at for at in offsets if at >= row.offsets.get(key, 0)) for key, offsets in found.items()}
+    found = Patience(config.patience).ask(lambda: records.of_topics(row.topic_ids))
+    ahead = {key: sorted(at for at, _ in pairs if at >= row.offsets.get(key, 0)) for key, pairs in found.items()}
     if ahead := {key: offsets for key, offsets in ahead.items() if offsets}:
         log.warning("leaving out records, as users asked", extra={"fields": {"records": ahead}})
     return found

@@ -1,12 +1,15 @@
-"""The records that users let a pipeline leave out: rows of `accepted_losses` with the reason PoisonRecord.
+"""The records that users let a pipeline leave out: rows of `left_out_records`.
 
-Each is one offset of a topic with one id.  A run reads the rows once it has claimed its epoch, and leaves these records
-out of what it reads: also of a batch that an earlier run planned, and after a rewind.
+A record is named by the topic's id, its partition, its offset and its leader epoch.  In one log the epochs never fall,
+and a leader that has cut the log's end appends under a later epoch: so no other record ever has this name, also where
+the log was truncated below the offset, or the topic recreated.
+A run reads the rows once it has claimed its epoch, and leaves these records out of what it reads: also of a batch that
+an earlier run planned, and after a rewind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -14,7 +17,7 @@ from typing import Final
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
-from fencepost.contract import Reason, offset_key
+from fencepost.contract import offset_key
 from fencepost.fence import FenceSchemaMissing
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
@@ -25,14 +28,15 @@ MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A record by its place in the topic with this id, and who leaves it out since when."""
+    """A record, and who leaves it out since when. `leader_epoch` is NO_EPOCH of a record that has none."""
 
     topic: str
     partition: int
     offset: int
     topic_id: str
+    leader_epoch: int
     by: str
-    at: datetime
+    at: datetime | None
 
 
 class LeftOutRecords:
@@ -42,7 +46,7 @@ class LeftOutRecords:
         self._session = session
         self._keyspace = keyspace
         self._pipeline = pipeline
-        self._table = f'"{keyspace}".{schema.ACCEPTED_LOSSES.name}'
+        self._table = f'"{keyspace}".{schema.LEFT_OUT.name}'
 
     def add(self, record: LeftOut) -> None:
         """Record one at a quorum; done twice, it is done once."""
@@ -50,12 +54,11 @@ class LeftOutRecords:
             "pipeline": self._pipeline,
             "topic": record.topic,
             "partition": record.partition,
-            "from_offset": record.offset,
-            "until_offset": record.offset + 1,
-            "accepted_by": record.by,
-            "at": record.at,
-            "reason": str(Reason.POISON_RECORD),
             "topic_id": record.topic_id,
+            "offset": record.offset,
+            "leader_epoch": record.leader_epoch,
+            "left_out_by": record.by,
+            "at": record.at,
         }
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         with translated("leaving out a record"):
@@ -64,26 +67,41 @@ class LeftOutRecords:
             insert.consistency_level = ConsistencyLevel.LOCAL_QUORUM
             self._session.execute(insert, tuple(values.values()))
 
-    def offsets(self, topic_ids: Mapping[str, str]) -> Mapping[str, frozenset[int]]:
-        """Return the offsets by 'topic/partition', of topics with these ids; none without the table."""
+    def all(self) -> Sequence[LeftOut]:
+        """Return them by place, of all topics; none without the table."""
         with translated("reading which records are left out"):
             try:
                 self._check_table()
             except FenceSchemaMissing:
-                return {}
+                return ()
             select = self._session.prepare(
-                f"SELECT topic, partition, from_offset, topic_id FROM {self._table}"
-                f" WHERE pipeline = ? AND reason = ? LIMIT {MOST} ALLOW FILTERING"
+                f"SELECT topic, partition, topic_id, offset, leader_epoch, left_out_by, at FROM {self._table}"
+                f" WHERE pipeline = ? LIMIT {MOST}"
             )
             select.fetch_size = MOST
             # One page: a Cassandra that a tenant runs could return pages forever.
-            rows = self._session.execute(select, (self._pipeline, str(Reason.POISON_RECORD))).current_rows[:MOST]
-        found: dict[str, set[int]] = {}
-        for row in rows:
-            if row.topic_id is not None and topic_ids.get(row.topic) == row.topic_id:
-                found.setdefault(offset_key(row.topic, row.partition), set()).add(row.from_offset)
-        return {key: frozenset(offsets) for key, offsets in found.items()}
+            rows = self._session.execute(select, (self._pipeline,)).current_rows[:MOST]
+        return tuple(
+            LeftOut(
+                topic=row.topic,
+                partition=row.partition,
+                offset=row.offset,
+                topic_id=row.topic_id,
+                leader_epoch=row.leader_epoch,
+                by=row.left_out_by or "",
+                at=row.at,
+            )
+            for row in rows
+        )
+
+    def of_topics(self, topic_ids: Mapping[str, str]) -> Mapping[str, frozenset[tuple[int, int]]]:
+        """Return offsets and leader epochs by 'topic/partition', of topics with these ids."""
+        found: dict[str, set[tuple[int, int]]] = {}
+        for one in self.all():
+            if topic_ids.get(one.topic) == one.topic_id:
+                found.setdefault(offset_key(one.topic, one.partition), set()).add((one.offset, one.leader_epoch))
+        return {key: frozenset(records) for key, records in found.items()}
 
     def _check_table(self) -> None:
-        if not schema.columns_of(self._session, self._keyspace, schema.ACCEPTED_LOSSES.name):
-            raise FenceSchemaMissing(f"{self._keyspace}.{schema.ACCEPTED_LOSSES.name} does not exist")
+        if not schema.columns_of(self._session, self._keyspace, schema.LEFT_OUT.name):
+            raise FenceSchemaMissing(f"{self._keyspace}.{schema.LEFT_OUT.name} does not exist")

@@ -221,6 +221,21 @@ ACCEPTED_LOSSES: Final = Table(
     added={"loss": "text", "reason": "text", "choice": "text", "topic_id": "text", "new_topic_id": "text"},
 )
 
+LEFT_OUT: Final = Table(
+    name="left_out_records",
+    columns={
+        "pipeline": "text",
+        "topic": "text",
+        "partition": "int",
+        "topic_id": "text",
+        "offset": "bigint",
+        "leader_epoch": "int",
+        "left_out_by": "text",
+        "at": "timestamp",
+    },
+    key="pipeline, topic, partition, topic_id, offset, leader_epoch",
+)
+
 SNAPSHOTS: Final = Table(
     name="snapshots",
     columns={
@@ -271,6 +286,7 @@ TABLES: Final = (
     DEAD_LETTER_CHUNKS,
     LOSSES,
     ACCEPTED_LOSSES,
+    LEFT_OUT,
     SNAPSHOTS,
     CHECKPOINT_FILES,
     CHECKPOINT_CHUNKS,

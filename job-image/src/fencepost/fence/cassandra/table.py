@@ -167,6 +167,7 @@ class CassandraFenceTable:
             (schema.SNAPSHOTS.name, "", (pipeline,)),
             (schema.LOSSES.name, "", (pipeline,)),
             (schema.ACCEPTED_LOSSES.name, "", (pipeline,)),
+            (schema.LEFT_OUT.name, "", (pipeline,)),
         ):
             with translated(f"deleting from {self.keyspace}.{table}"):
                 if schema.columns_of(self.session, self.keyspace, table):

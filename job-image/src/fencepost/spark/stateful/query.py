@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fencepost.sinks import Sink
     from fencepost.spark.source import Read
     from fencepost.spark.stateful.stream_source import Plans
+    from fencepost.spark.tasks.slicing import LeftOut
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +92,9 @@ class StatefulQuery:
         with sink_job.translated(context, is_warm_up=True):
             self._sinks.run(reports)
 
-    def leave_out(self, offsets: Mapping[str, Collection[int]]) -> None:
-        """Read no record at these offsets of 'topic/partition'. Call it before `run`."""
-        self._source.left_out = offsets
+    def leave_out(self, records: LeftOut) -> None:
+        """Read none of these records. Call it before `run`."""
+        self._source.left_out = records
 
     def run(self, location: str, plans: Plans, write: Callable[[DataFrame, int], None]) -> None:
         """Run the query on the checkpoint at a location until something is raised, and raise that.

@@ -7,7 +7,7 @@ slices, as for a batch without a stream (`fencepost.spark.source`): with the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +18,7 @@ from fencepost.spark.jvm.streaming_table import StreamingTable
 from fencepost.spark.source import SCHEMA, Read, read_rows
 from fencepost.spark.tasks.counts import ReadCounts
 from fencepost.spark.tasks.slice_row import SliceRow
-from fencepost.spark.tasks.slicing import slices
+from fencepost.spark.tasks.slicing import NOTHING, LeftOut, slices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,8 +98,7 @@ class StreamSource:
         self._split = split
         self._table = StreamingTable(spark, self, name=name)
         self.counts = ReadCounts(spark.sparkContext)
-        self.left_out: Mapping[str, Collection[int]] = {}
-        """Offsets by 'topic/partition' that no batch reads."""
+        self.left_out: LeftOut = NOTHING
         self._planned: tuple[str, str] | None = None
         self._rows: Sequence[str] = ()
         self._has_tasks = False

@@ -41,7 +41,7 @@ class Assignment:
         """Return what `to_json` wrote."""
         slices, number, version, token, offsets, is_repeated = json.loads(text)
         return cls(
-            slices=[tuple(Range(*one) for one in part) for part in slices],
+            slices=[tuple(map(Range.of_fields, part)) for part in slices],
             number=number,
             version=version,
             token=token,

@@ -25,4 +25,4 @@ class SliceRow:
     def of_json(cls, text: str) -> Self:
         """Return what `to_json` wrote."""
         number, index, ranges = json.loads(text)
-        return cls(number, index, tuple(Range(*fields) for fields in ranges))
+        return cls(number, index, tuple(map(Range.of_fields, ranges)))

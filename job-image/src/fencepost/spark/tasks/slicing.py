@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from fencepost.batch import Range
 
@@ -16,7 +16,9 @@ SLICE_BYTES: Final = 1024 * 1024
 """Bytes from which a second task is worth it whatever the number of records: SLICE_RECORDS of the usual 500."""
 
 
-NOTHING: Final[Mapping[str, Collection[int]]] = {}
+LeftOut: TypeAlias = Mapping[str, Collection[tuple[int, int]]]
+"""Of each partition the offsets and the leader epochs of records that no task reads."""
+NOTHING: Final[LeftOut] = {}
 
 
 def slices(
@@ -25,31 +27,25 @@ def slices(
     *,
     split: bool = True,
     record_size: float | None = None,
-    left_out: Mapping[str, Collection[int]] = NOTHING,
+    left_out: LeftOut = NOTHING,
 ) -> list[tuple[Range, ...]]:
     """Divide ranges among at most `tasks` Spark tasks; small batches stay whole.
 
     The parts are equal, and several tasks share a partition. Without `split` a partition stays in one task, in the
     order of its offsets, and the parts are as equal as whole partitions allow. `record_size` is in bytes, as far as it
-    is known: a few large records are worth several tasks. No task reads the offsets that `left_out` has by partition.
+    is known: a few large records are worth several tasks.
     """
     todo = [part for part in ranges if part.records > 0]
     total = sum(part.records for part in todo)
     smallest = max(1, int(min(SLICE_RECORDS, SLICE_BYTES / (record_size or 1))))
     count = max(1, min(tasks, -(-total // smallest)))
     parts = _cut(todo, max(1, -(-total // count))) if split else _distributed(todo, count)
-    return [tuple(piece for whole in part for piece in _without(whole, left_out.get(whole.key, ()))) for part in parts]
+    return [tuple(_without(whole, left_out.get(whole.key, ())) for whole in part) for part in parts]
 
 
-def _without(whole: Range, offsets: Collection[int]) -> Iterator[Range]:
-    """Yield what is left of a range without some offsets, in order."""
-    start = whole.start
-    for offset in sorted(offset for offset in offsets if whole.start <= offset < whole.until):
-        if start < offset:
-            yield replace(whole.after(start), until=offset)
-        start = offset + 1
-    if start < whole.until:
-        yield whole.after(start)
+def _without(whole: Range, records: Collection[tuple[int, int]]) -> Range:
+    found = sorted((offset, epoch) for offset, epoch in records if whole.start <= offset < whole.until)
+    return replace(whole, left_out=tuple(found)) if found else whole
 
 
 def _distributed(todo: Iterable[Range], count: int) -> list[tuple[Range, ...]]:
