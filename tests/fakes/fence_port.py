@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from fencepost.fence import BatchProgress, Fenced, FenceMissing, FenceRow, Fence
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost.state.state_check import StateCheck
 from fencepost_operator.api import CassandraConnection
-from fencepost_operator.errors import Conflict, Unreachable
+from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import CassandraSettings
 
 
@@ -113,7 +113,15 @@ class FakeFences:
         return tuple(sorted(found, key=lambda one: one.id.time, reverse=True))
 
     async def take_snapshot(
-        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        owner: str,
+        snapshot: str,
+        trigger: str,
+        name: str,
+        of: str | None = None,
     ) -> None:
         row = await self.read(connection, pipeline)
         if row is None or row.owner != owner:
@@ -121,6 +129,10 @@ class FakeFences:
         if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
             raise Conflict("the row was claimed")
         made = snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name)
+        if of is not None:
+            if (pipeline, of) not in self.world.snapshots:
+                raise Rejected(f"there is no snapshot {of}", remedy="")
+            made = replace(self.world.snapshots[pipeline, of], id=made.id, trigger=trigger, name=None)
         await self._write("take_snapshot", lambda: self.world.snapshots.setdefault((pipeline, snapshot), made))
 
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:

@@ -120,12 +120,14 @@ class TakeSnapshot:
     """Copy what the fence row has committed into a snapshot; nothing to do when one with this id is there.
 
     The row is read when it is copied, so that an action that is tried again stays the same action.
+    `of` is the id of a snapshot that is copied instead.
     """
 
     id: str
     trigger: str
     name: str
     owner: str
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

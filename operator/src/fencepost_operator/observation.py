@@ -399,6 +399,8 @@ class RewindFacts:
     positions: Fact[Mapping[str, int]] | NotAsked = NotAsked()
     """Kafka's first offsets at or after the target's timestamp; NO_RECORD if no such record exists."""
     backup: Fact[Snapshot | None] | NotAsked = NotAsked()
+    held: Fact[Snapshot | None] | NotAsked = NotAsked()
+    """The rewind's own copy of the one that the target names."""
     job: Fact[PurgeJob | None] | NotAsked = NotAsked()
     """The Job of the step: the one that counts, or the one that deletes."""
     first_commit: Fact[Mapping[str, int] | None] | NotAsked = NotAsked()

@@ -324,11 +324,20 @@ class FenceStore(Protocol):
         ...
 
     async def take_snapshot(
-        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        owner: str,
+        snapshot: str,
+        trigger: str,
+        name: str,
+        of: str | None = None,
     ) -> None:
-        """Copy the row into the snapshot with this id unless it is there.
+        """Copy the row, or the snapshot `of`, into the snapshot with this id unless it is there.
 
-        Raises Conflict when the row is another's, or claimed by the run that the snapshot was to precede.
+        Raises Conflict when the row is another's, or claimed by the run that the snapshot was to precede, Rejected when
+        there is no snapshot `of`.
         """
         ...
 

@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.contract import CassandraSink, PinnedState, StateConfig
 from fencepost.fence.cassandra.snapshots import SnapshotTable
-from fencepost.fence.snapshots import Trigger, snapshot_id, take
+from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of, take
 from fencepost_operator.api import ObjectKey
 from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline, make, open_session
@@ -63,7 +63,11 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
         one.wait_committed(BATCH)
         at = snapshot_id(datetime.now(UTC), SNAPSHOT)
         store = SnapshotTable(session, one.config.fence_keyspace)
-        take(one.row, store, id=at, trigger=Trigger.ON_DEMAND, name=SNAPSHOT)
+        take(
+            one.config.pipeline,
+            lambda: snapshot_of(one.row(), id=at, trigger=Trigger.ON_DEMAND, name=SNAPSHOT),
+            store,
+        )
         one.kafka.send(one.topic, second)
         one.wait_committed(2 * BATCH)
         run.stop()

@@ -7,7 +7,7 @@ replica.  Where a rewind goes back to is what `fencepost_operator.decision.rewin
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
@@ -64,6 +64,7 @@ class Back:
     backup: str | None = None
     version: int | None = None
     target: ResolvedTarget | None = None
+    held_state: str | None = None
     is_purged: bool = False
 
 
@@ -90,13 +91,16 @@ class Operator:
         self.status = world.status
         self.process = Process(f"operator {number}", "operator", world.skew("operator"))
         self.store = FenceStore(world.table)
+        self.is_acting = False
         self._seen = 0
         world.stage.start(self.process, self._live())
 
     def _live(self) -> Steps:
         world = self.world
         while True:
+            self.is_acting = False
             yield self._has_work
+            self.is_acting = True
             try:
                 yield from self._act()
             except (FenceError, FencepostError) as error:
@@ -126,7 +130,7 @@ class Operator:
             done(self._take(status.snapshots[0], Trigger.ON_DEMAND))
             self._record()
             del status.snapshots[0]
-        elif status.drops:
+        elif status.drops and not status.rewinds:  # retention deletes none during a rewind
             found = list(self.world.snapshots.rows)
             number = status.drops.pop()
             if found:
@@ -140,8 +144,13 @@ class Operator:
     def _row(self) -> FenceRow:
         return present(done(self.store.read(CONNECTION, PIPELINE)))
 
-    def _take(self, id: str, trigger: Trigger) -> Coroutine[Any, Any, None]:  # noqa: A002 - the column's name
-        return self.store.take_snapshot(CONNECTION, PIPELINE, owner=OWNER, snapshot=id, trigger=trigger, name="")
+    def _take(
+        self,
+        id: str,  # noqa: A002 - the column's name
+        trigger: Trigger,
+        of: str | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        return self.store.take_snapshot(CONNECTION, PIPELINE, owner=OWNER, snapshot=id, trigger=trigger, name="", of=of)
 
     def _start(self) -> Steps:
         """Take over, record the epoch, and create its Job."""
@@ -176,7 +185,7 @@ class Operator:
         if row.epoch != back.epoch or row.driver is not None:
             self._record()
             back.epoch = self.status.epoch = row.epoch + 1
-            back.version = back.target = back.backup = None
+            back.version = back.target = back.backup = back.held_state = None
             yield from self._take_over(row)
         elif back.target is None and (back.backup is None or UUID(back.backup) not in self.world.snapshots.rows):
             self._record()
@@ -214,6 +223,12 @@ class Operator:
             self._over(back)
             return
         self._record()
+        if target.snapshot is not None and back.asked.delete_output:
+            if back.held_state is None or UUID(back.held_state) not in self.world.snapshots.rows:
+                back.held_state = back.held_state or self._id(f"state of {back.uid}")
+                done(self._take(back.held_state, Trigger.REWIND, of=target.snapshot))
+                return
+            target = replace(target, snapshot=back.held_state)
         back.target, back.version, back.is_purged = target, row.version, False
 
     def _set(self, back: Back, row: FenceRow) -> None:

@@ -165,6 +165,8 @@ class Play:
             return False
         if driver.is_stopping or driver.is_ending or world.status.is_replacing:
             return False
+        if any(operator.is_acting for operator in world.operators):
+            return False
         if set(row.offsets.values()) != {records} or world.status.rewinds or world.status.snapshots:
             return False
         return self._is_closed() and not self._is_anything_left(driver)

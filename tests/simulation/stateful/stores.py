@@ -203,7 +203,13 @@ class Snapshots:
     def delete(self, pipeline: str, ids: Sequence[UUID]) -> None:
         """Delete snapshots."""
         del pipeline
-        self._asked("delete_snapshot", lambda: [self.rows.pop(one, None) for one in ids])
+        if self.network.is_late("delete_snapshot", lambda: self._delete(ids)):
+            raise FenceUnavailable("delete_snapshot: no answer")
+        self._asked("delete_snapshot", lambda: self._delete(ids))
+
+    def _delete(self, ids: Sequence[UUID]) -> None:
+        for one in ids:
+            self.rows.pop(one, None)
 
     def _insert(self, snapshot: Snapshot) -> bool:
         if snapshot.id in self.rows:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Final
 from uuid import UUID
@@ -283,14 +284,31 @@ class SoundSnapshots(Snapshots):
         super().__init__(world.network, self._inserting)
         self._world = world
         self._late: set[UUID] = set()
+        self._gone: dict[int, float] = {}
+        """When the last sound snapshot of a version was deleted, in seconds."""
 
     @property
     def sound(self) -> dict[UUID, Snapshot]:
         """Those that were inserted in time."""
         return {key: one for key, one in self.rows.items() if key not in self._late}
 
+    def _delete(self, ids: Sequence[UUID]) -> None:
+        sound = self.sound
+        self._world.met["snapshot deleted during a rewind"] += any(one in self.rows for one in ids) and any(
+            back.target is not None for back in self._world.status.rewinds
+        )
+        self._gone |= {sound[one].version: self._world.clock.seconds for one in ids if one in sound}
+        super()._delete(ids)
+
+    def _age(self, version: int) -> float:
+        """Return the seconds since the row, or a snapshot that may be copied, was at a version."""
+        if any(one.version == version for one in self.sound.values()):
+            return 0.0
+        since = self._world.clock.seconds - self._gone.get(version, -math.inf)
+        return min(self._world.age(version), since)
+
     def _inserting(self, snapshot: Snapshot) -> None:
-        if self._world.age(snapshot.version) > WRITTEN_WITHIN + MARGIN:
+        if self._age(snapshot.version) > WRITTEN_WITHIN + MARGIN:
             self._late.add(snapshot.id)
             self._world.met["snapshot inserted too late"] += 1
             return

@@ -31,11 +31,11 @@ class Frozen:
     found: dict[UUID, Snapshot] = field(default_factory=dict)
 
     def take(self, row: FenceRow = ROW) -> None:
-        def read() -> FenceRow:
+        def copy() -> Snapshot:
             self.now += self.after_the_read
-            return row
+            return snapshot_of(row, id=ID, trigger=Trigger.SCHEDULE, name=None)
 
-        take(read, self, id=ID, trigger=Trigger.SCHEDULE, name=None, monotonic=lambda: self.now)
+        take(row.pipeline, copy, self, monotonic=lambda: self.now)
 
     def insert(self, pipeline: str, snapshot: Snapshot) -> bool:
         assert pipeline == ROW.pipeline
@@ -61,7 +61,7 @@ def test_a_snapshot_is_written_in_time() -> None:
 @pytest.mark.parametrize(("first", "second"), [(WRITTEN_WITHIN + 1, 0.0), (0.0, WRITTEN_WITHIN + 1), (HALF, HALF + 1)])
 def test_one_that_is_written_too_late_is_deleted(first: float, second: float) -> None:
     frozen = Frozen(before_the_insert=first, before_the_answer=second)
-    with pytest.raises(FenceUnavailable, match=f"was written {WRITTEN_WITHIN + 1:.0f} s after the fence row was read"):
+    with pytest.raises(FenceUnavailable, match=f"was written {WRITTEN_WITHIN + 1:.0f} s after what it copies was read"):
         frozen.take()
     assert not frozen.found
 
@@ -69,7 +69,7 @@ def test_one_that_is_written_too_late_is_deleted(first: float, second: float) ->
 def test_after_a_late_read_none_is_written() -> None:
     frozen = Frozen(after_the_read=WRITTEN_WITHIN + 1, is_answered=False)
     with pytest.raises(
-        FenceUnavailable, match=f"is not written: the fence row was read {WRITTEN_WITHIN + 1:.0f} s ago"
+        FenceUnavailable, match=f"is not written: what it copies was read {WRITTEN_WITHIN + 1:.0f} s ago"
     ):
         frozen.take()
     assert not frozen.found

@@ -22,7 +22,7 @@ from fencepost.fence.row import FenceRow
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 """What a snapshot may be called."""
 WRITTEN_WITHIN: Final = 60.0
-"""Seconds from the read of a row to the write of its snapshot; a driver keeps the files of an older row for longer."""
+"""Seconds from the read of a row or a snapshot to the write of its copy; a driver keeps the files of it for longer."""
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN: Final = 0x01B21DD213814000
 """Steps of 100 ns from the start of a time UUID's calendar, 1582, to 1970."""
@@ -92,33 +92,33 @@ class SnapshotStore(Protocol):
 
 
 def take(
-    read: Callable[[], FenceRow],
+    pipeline: str,
+    copy: Callable[[], Snapshot],
     store: SnapshotStore,
     *,
-    id: UUID,  # noqa: A002 - the column's name
-    trigger: str,
-    name: str | None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Copy the row that `read` returns into the snapshot with this id unless it is there.
+    """Write the snapshot that `copy` makes of the row, or of another snapshot, unless one with its id is there.
 
     A process that is frozen between read and write deletes what it may have written too late: the files of its state
     may be gone.
     Raises FenceError, FenceUnavailable where it took longer than WRITTEN_WITHIN.
     """
     began = monotonic()
-    row = read()
+    made = copy()
     if (took := monotonic() - began) > WRITTEN_WITHIN:
-        raise FenceUnavailable(f"snapshot {id} is not written: the fence row was read {took:.0f} s ago")
+        raise FenceUnavailable(f"snapshot {made.id} is not written: what it copies was read {took:.0f} s ago")
     try:
-        is_inserted = store.insert(row.pipeline, snapshot_of(row, id=id, trigger=trigger, name=name))
+        is_inserted = store.insert(pipeline, made)
     except FenceError:
         if monotonic() - began > WRITTEN_WITHIN:
-            store.delete(row.pipeline, [id])
+            store.delete(pipeline, [made.id])
         raise
     if is_inserted and (took := monotonic() - began) > WRITTEN_WITHIN:
-        store.delete(row.pipeline, [id])
-        raise FenceUnavailable(f"snapshot {id} was written {took:.0f} s after the fence row was read; it is deleted")
+        store.delete(pipeline, [made.id])
+        raise FenceUnavailable(
+            f"snapshot {made.id} was written {took:.0f} s after what it copies was read; it is deleted"
+        )
 
 
 def snapshot_id(at: datetime, *purpose: str) -> UUID:

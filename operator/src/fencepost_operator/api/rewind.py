@@ -151,6 +151,9 @@ class RewindStatus(Model):
     """The fence row's version: before the offsets are set, and from step Resume on after that."""
     backup: str | None = None
     """Id of the snapshot of the fence row before the rewind."""
+    held_state: str | None = None
+    """Id of the rewind's own copy of the snapshot whose state is set. With deleteOutput only: what deletes the snapshot
+    that the spec names must not leave deleted output that cannot be written again."""
     target: ResolvedTarget | None = None
     records_to_repeat: int | None = None
     """Offsets between the target and what was committed."""

@@ -69,9 +69,9 @@ class Executor:
                 await ports.fences.take_over(*self._fence(pipeline), epoch, version, owner)
             case AcceptLoss(committed_ms=committed_ms, loss=loss, by=by, choice=choice):
                 await ports.fences.accept_loss(*self._fence(pipeline), committed_ms, loss, by=by, choice=choice)
-            case TakeSnapshot(id=found, trigger=trigger, name=name, owner=owner):
+            case TakeSnapshot(id=found, trigger=trigger, name=name, owner=owner, of=of):
                 await ports.fences.take_snapshot(
-                    *self._fence(pipeline), owner=owner, snapshot=found, trigger=trigger, name=name
+                    *self._fence(pipeline), owner=owner, snapshot=found, trigger=trigger, name=name, of=of
                 )
             case DropSnapshots(ids=ids):
                 await ports.fences.drop_snapshots(*self._fence(pipeline), ids)

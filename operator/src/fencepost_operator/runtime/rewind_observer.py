@@ -43,6 +43,7 @@ class RewindObserver:
             snapshot = group.create_task(self._snapshot(pipeline, spec, wanted))
             positions = group.create_task(self._positions(pipeline, spec, to.timestamp if is_open else None))
             backup = group.create_task(self._snapshot(pipeline, spec, status.backup if is_open else None))
+            held = group.create_task(self._snapshot(pipeline, spec, status.held_state if is_open else None))
             job = group.create_task(self._job(pipeline, rewind))
             first_commit = group.create_task(self._first_commit(pipeline, spec, status))
         return RewindFacts(
@@ -52,6 +53,7 @@ class RewindObserver:
             else await self._state(pipeline, spec, status, snapshot.result()),
             positions=positions.result(),
             backup=backup.result(),
+            held=held.result(),
             job=job.result(),
             first_commit=first_commit.result(),
         )

@@ -150,9 +150,11 @@ PERSON: Final = {
     Reason.PURGE_FAILED: Guidance(
         category=Category.PERSON,
         severity=Severity.CRITICAL,
-        situation="A PipelineRewind could not delete output, or found rows that are newer than the fence",
+        situation="A PipelineRewind could not delete output, found rows that are newer than the fence, or no longer "
+        "has the snapshot whose state it sets",
         does="keeps the pipeline stopped, with the fence as it was",
-        remedy="read the Job's log, correct what it names, and delete the Job",
+        remedy="do what the message says: correct what the Job's log names, and delete the Job; or go back to "
+        "an earlier snapshot",
         steps=(
             REWINDS,
             Step("The log of the Job that the message names", "kubectl logs -n NAMESPACE job/JOB"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from uuid import UUID
@@ -20,7 +21,7 @@ from fencepost.fence.cassandra.history import changes_after
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
 from fencepost.fence.history import Change, first_commit, hour_of
-from fencepost.fence.snapshots import Snapshot, Trigger, take
+from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
 from fencepost.state.state_check import StateCheck, check_files
@@ -124,24 +125,38 @@ class CassandraFenceStore:
         return await self._with_table(connection, lambda table: _snapshots(table).newest(pipeline))
 
     async def take_snapshot(
-        self, connection: CassandraConnection, pipeline: str, *, owner: str, snapshot: str, trigger: str, name: str
+        self,
+        connection: CassandraConnection,
+        pipeline: str,
+        *,
+        owner: str,
+        snapshot: str,
+        trigger: str,
+        name: str,
+        of: str | None = None,
     ) -> None:
-        """Copy the row into the snapshot with this id unless it is there; see the port."""
+        """Copy the row, or another snapshot, into the snapshot with this id unless it is there; see the port."""
+        id = UUID(snapshot)  # noqa: A001 - the column's name
 
-        def copy(table: CassandraFenceTable) -> None:
-            def read() -> FenceRow:
+        def write(table: CassandraFenceTable) -> None:
+            def copy() -> Snapshot:
                 row = Fence(table, pipeline, patience=_PATIENCE).read()
                 if row is None or row.owner != owner:
                     raise Conflict(f"the fence row of {pipeline} is not this pipeline's any more")
                 if trigger == Trigger.SPEC_CHANGE and row.driver is not None:
                     why = "was claimed by the run that the snapshot was to precede"
                     raise Conflict(f"the fence row of {pipeline} {why}")
-                return row
+                if of is None:
+                    return snapshot_of(row, id=id, trigger=trigger, name=name)
+                found = _snapshots(table).read(pipeline, UUID(of))
+                if found is None:
+                    raise Rejected(f"snapshot {of} does not exist any more", remedy=_TO_ANOTHER)
+                return replace(found, id=id, trigger=trigger, name=name or None)
 
-            take(read, _snapshots(table), id=UUID(snapshot), trigger=trigger, name=name)
+            take(pipeline, copy, _snapshots(table))
 
         await self._migrate(connection)
-        await self._with_table(connection, copy)
+        await self._with_table(connection, write)
 
     async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
         """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""

@@ -29,7 +29,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling, stalled
-from fencepost_operator.decision.rewind.purge_jobs import is_purged, start_count, start_purge, unpurgeable
+from fencepost_operator.decision.rewind.purge_jobs import is_purged, ranges, start_count, start_purge, unpurgeable
 from fencepost_operator.decision.rewind.step_status import Progress, completed, failed, reached, waiting
 from fencepost_operator.decision.rewind.target import check as check_target
 from fencepost_operator.decision.rewind.target import check_snapshot, records_to_repeat, resolve
@@ -182,6 +182,7 @@ def stop(context: RewindContext) -> Progress | None:
         unclaimed_epoch=row.epoch if is_unclaimed else None,
         version=None,
         backup=None,
+        held_state=None,
         target=None,
     )
     action = TakeOverFence(epoch=row.epoch, version=row.version if is_unclaimed else None, owner=context.run.owner)
@@ -211,9 +212,30 @@ def resolve_target(context: RewindContext) -> Progress | None:
     target = _target(context)
     if isinstance(target, Progress):
         return target
+    if target.snapshot is not None and context.spec.delete_output:
+        if (holding := _hold(context, target.snapshot)) is not None:
+            return holding
+        target = replace(target, snapshot=context.status.held_state)
     count = records_to_repeat(context.row, target)
     fresh = replace(context.status, target=target, records_to_repeat=count, version=context.row.version)
     return _working(context, RewindStep.RESOLVE, f"{count} records will be repeated", status=fresh)
+
+
+def _hold(context: RewindContext, snapshot: str) -> Progress | None:
+    """Copy the snapshot whose state is to be set; None once the copy is there.
+
+    A deletion of the snapshot itself may be on its way: one that retention has sent before the rewind began.
+    """
+    status, seen = context.status, context.facts.held
+    if status.held_state is not None and isinstance(seen, Known) and seen.value is not None:
+        return None
+    found = status.held_state or str(snapshot_id(context.now, context.rewind.uid, Trigger.REWIND, snapshot))
+    message = f"Copying snapshot {snapshot}, whose state is to be set, to snapshot {found}"
+    if isinstance(seen, Unknown):
+        return _working(context, RewindStep.RESOLVE, f"{message}: {_why_unknown(seen)}")
+    action = TakeSnapshot(id=found, trigger=Trigger.REWIND, name="", owner=context.run.owner, of=snapshot)
+    fresh = replace(status, held_state=found)
+    return _working(context, RewindStep.RESOLVE, message, action=action, status=fresh)
 
 
 def purge(context: RewindContext) -> Progress | None:
@@ -254,6 +276,8 @@ def set_offsets(context: RewindContext) -> Progress | None:
         outcome = _outcome(context, message, status=replace(context.run.status, failure=None))
         status = replace(context.status, version=row.version)
         return Progress(status=_reached(context, RewindStep.RESUME, message, status=status), outcome=outcome)
+    if context.spec.delete_output and (lost := _lost_state(context, target)) is not None:
+        return lost
     action = RewindFence(
         epoch=row.epoch,
         version=row.version,
@@ -267,6 +291,29 @@ def set_offsets(context: RewindContext) -> Progress | None:
     status = _reached(context, RewindStep.SET_OFFSETS, message)
     outcome = _outcome(context, message, action=action, status=_with_what_stays(context, target))
     return Progress(status=status, outcome=outcome, held=True)
+
+
+def _lost_state(context: RewindContext, target: ResolvedTarget) -> Progress | None:
+    """Name the deleted rows whose records cannot be read again with the state of before; None with the snapshot."""
+    gone = check_snapshot(target, context.facts.snapshot)
+    if isinstance(gone, Unseen) or not gone:
+        return None
+    deleted = listed(
+        [
+            f"{key}: {start} to {until - 1}"
+            for key, (start, until) in ranges(context.row, context.run.status, target).items()
+        ]
+    )
+    message = with_remedy(
+        f"{gone[0]}; the output of these offsets is deleted: {deleted}",
+        "delete this PipelineRewind with its finalizer, and create one to an earlier snapshot, or with emptyState to"
+        " offsets at or before these",
+    )
+    status = reached(
+        context.rewind, context.status, RewindStep.SET_OFFSETS, message, context.now, reason=Reason.PURGE_FAILED
+    )
+    named = f"PipelineRewind {context.rewind.key.name}: {message}"
+    return Progress(status=status, outcome=stalled(context.run, Reason.PURGE_FAILED, named), held=True)
 
 
 def _with_what_stays(context: RewindContext, target: ResolvedTarget) -> Status:

@@ -20,6 +20,10 @@ WITHOUT_STATE: Final = (
     "a stateful pipeline has the state only of its snapshots: name one of `fencepost snapshots list` in"
     " spec.to.snapshot, or set spec.emptyState to start with empty state"
 )
+WITHOUT_OFFSETS: Final = (
+    "snapshot {} was taken before a run had chosen where to start, so it has no offsets: name offsets or a timestamp in"
+    " spec.to"
+)
 NO_STATE: Final = "the pipeline has no committed state: leave spec.emptyState out"
 UNCHECKED: Final = Unknown(
     reason=UnknownReason.UNREACHABLE,
@@ -79,12 +83,17 @@ def _named(
             return facts.snapshot
         if facts.snapshot.value is None:
             return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
-        found = facts.snapshot.value
-        is_kept = row.checkpoint is not None and not spec.empty_state
-        return _of_state(found, row) if is_kept else _of_snapshot(found, row, log)
+        return _of_found(facts.snapshot.value, spec, row, log)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)
     return _of_offsets(to.offsets or {}, row, log)
+
+
+def _of_found(snapshot: Snapshot, spec: RewindSpec, row: FenceRow, log: Watermarks) -> ResolvedTarget | Violations:
+    if row.offsets and not snapshot.offsets:
+        return (WITHOUT_OFFSETS.format(snapshot.id),)
+    is_kept = row.checkpoint is not None and not spec.empty_state
+    return _of_state(snapshot, row) if is_kept else _of_snapshot(snapshot, row, log)
 
 
 def _wrong_state(spec: RewindSpec, row: FenceRow) -> str:

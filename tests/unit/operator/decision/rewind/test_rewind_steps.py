@@ -75,6 +75,16 @@ PURGES: Final = asked(deleteOutput=True)
 BACKED_UP: Final = begun(GO, backup=str(KEPT.id))
 RESOLVED: Final = begun(GO, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=10)
 DELETES: Final = begun(PURGES, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=10)
+EARLIER: Final = Snapshot(id=uuid1(), trigger="Schedule", offsets=BACK, topic_ids={"orders": "id"}, checkpoint=b"one")
+HELD_STATE: Final = replace(EARLIER, id=uuid1(), trigger="Rewind")
+STATEFUL: Final = FENCED.asked(
+    job={"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"}
+).seen(fence=replace(TAKEN, checkpoint=b"two"))
+WITH_STATE: Final = begun(asked({"snapshot": str(EARLIER.id)}, deleteOutput=True), backup=str(KEPT.id))
+HOLDING: Final = replace(WITH_STATE, status=replace(WITH_STATE.status, held_state=str(HELD_STATE.id)))
+CLEARS: Final = replace(
+    DELETES, status=replace(DELETES.status, target=replace(TARGET, snapshot=str(HELD_STATE.id)))
+)  # fmt: skip
 PLACED: Final = begun(
     GO, RewindStep.SET_OFFSETS, backup=str(KEPT.id), target=TARGET, records_to_repeat=40, version=11
 )  # fmt: skip
@@ -152,6 +162,23 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
         FENCED.seen(source=replace(LOG, starts={"orders/0": 11})), BACKED_UP, RewindFacts(backup=Known(KEPT)),
         "Failed", None,
     ),
+    "the state is not held": (
+        STATEFUL, WITH_STATE, RewindFacts(snapshot=Known(EARLIER), backup=Known(KEPT)), "Resolve", TakeSnapshot,
+    ),
+    "a copy of the state is recorded, not written": (
+        STATEFUL, HOLDING, RewindFacts(snapshot=Known(EARLIER), backup=Known(KEPT), held=Known(None)), "Resolve",
+        TakeSnapshot,
+    ),
+    "whether the state is held is not known": (
+        STATEFUL, HOLDING, RewindFacts(snapshot=Known(EARLIER), backup=Known(KEPT), held=SILENT), "Resolve", None,
+    ),
+    "the state is held": (
+        STATEFUL, HOLDING, RewindFacts(snapshot=Known(EARLIER), backup=Known(KEPT), held=Known(HELD_STATE)), "Resolve",
+        None,
+    ),
+    "the snapshot is gone before its state is held": (
+        STATEFUL, HOLDING, RewindFacts(snapshot=Known(None), backup=Known(KEPT), held=Known(None)), "Failed", None,
+    ),
     "the target is recorded": (FENCED, RESOLVED, RewindFacts(), "SetOffsets", RewindFence),
     # output is deleted
     "nothing is deleted": (FENCED, DELETES, job(None), "Purge", StartPurge),
@@ -162,6 +189,12 @@ CASES: Final[dict[str, tuple[Scene, Rewind, RewindFacts, str, type | None]]] = {
     "the deletion failed": (FENCED, DELETES, job(PurgeJob(name="purge", is_failed=True)), "Purge", None),
     "output is left": (FENCED, DELETES, job(replace(PURGED, report=COUNTED.report)), "Purge", None),
     "output is deleted": (FENCED, DELETES, job(PURGED), "SetOffsets", RewindFence),
+    "output is deleted, the state is held": (
+        STATEFUL, CLEARS, RewindFacts(job=Known(PURGED), snapshot=Known(HELD_STATE)), "SetOffsets", RewindFence,
+    ),
+    "output is deleted, the state is gone": (
+        STATEFUL, CLEARS, RewindFacts(job=Known(PURGED), snapshot=Known(None)), "SetOffsets", None,
+    ),
     # the offsets are set
     "the offsets are set": (FENCED.seen(fence=SET), RESOLVED, RewindFacts(), "Resume", None),
     "no run has claimed since": (FENCED.seen(fence=SET), PLACED, RewindFacts(), "Resume", None),
@@ -194,6 +227,7 @@ REASONS: Final = {
     "the deletion cannot start": "ImagePullFailed",
     "the deletion failed": "PurgeFailed",
     "output is left": "PurgeFailed",
+    "output is deleted, the state is gone": "PurgeFailed",
 }
 """Of Ready, where it is another one than its phase's."""
 
@@ -265,6 +299,25 @@ def test_the_backup_is_written_under_the_id_that_is_recorded() -> None:
         assert isinstance(decision.action, TakeSnapshot)
         assert decision.action.id == update.status.backup
     assert update.status.backup == str(KEPT.id)
+
+
+def test_the_state_is_set_from_the_rewinds_own_copy() -> None:
+    """The snapshot that the spec names may go while output is deleted."""
+    for case in ("the state is not held", "a copy of the state is recorded, not written"):
+        decision, update = decide(case)
+        assert isinstance(decision.action, TakeSnapshot)
+        assert (decision.action.of, decision.action.id) == (str(EARLIER.id), update.status.held_state)
+    assert update.status.held_state == str(HELD_STATE.id)
+    _, update = decide("the state is held")
+    assert update.status.target == replace(TARGET, snapshot=str(HELD_STATE.id))
+    decision, _ = decide("output is deleted, the state is held")
+    assert isinstance(decision.action, RewindFence)
+    assert decision.action.snapshot == str(HELD_STATE.id)
+
+
+def test_a_rewind_that_has_lost_its_state_names_the_deleted_output() -> None:
+    _, update = decide("output is deleted, the state is gone")
+    assert "the output of these offsets is deleted: orders/0: 10 to 49. Delete this" in update.status.message
 
 
 def test_the_count_is_kept_for_the_deletion() -> None:

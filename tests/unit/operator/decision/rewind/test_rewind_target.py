@@ -98,6 +98,16 @@ def test_a_topic_that_the_spec_has_left_stays_where_it_is() -> None:
     assert target.offsets == {"t/0": 4_000, "old/0": 70}
 
 
+@pytest.mark.parametrize("empty_state", [True, False])
+def test_a_snapshot_from_before_the_first_claim_is_refused(empty_state: bool) -> None:
+    """Found: with emptyState all topics kept their offsets, as those that a snapshot lacks."""
+    kept = Snapshot(id=uuid1(), trigger="Rewind")
+    to = RewindSpec(pipeline="p", to=RewindTarget(snapshot="early"), empty_state=empty_state)
+    row = replace(ROW, checkpoint=b"state")
+    (why,) = resolve(to, row, Known(LOG), RewindFacts(snapshot=Known(kept)))  # type: ignore[misc]
+    assert "has no offsets: name offsets or a timestamp in spec.to" in str(why)
+
+
 def test_a_new_partition_of_which_retention_took_the_beginning_starts_where_its_log_does() -> None:
     target = by_time({"t/0": 4_000, "t/1": 50}, replace(LOG, starts={"t/0": 0, "t/1": 50}))
     assert (target.offsets, target.growth_barrier["t/1"]) == ({"t/0": 4_000}, 50)
