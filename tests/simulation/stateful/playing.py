@@ -31,6 +31,7 @@ from simulation.stateful.history import TROUBLED, History
 from simulation.stateful.job import STORES, expected_state, watermark_after
 from simulation.stateful.operators import Back
 from simulation.stateful.stage import Process
+from simulation.stateful.tickets import Tickets
 from simulation.stateful.world import World, is_later
 
 ARRIVES_IN: Final = 6000
@@ -266,14 +267,15 @@ def small(world: World) -> Generator[None]:
 
 def _kept_results() -> list[tuple[object, str, object]]:
     """Return what keeps results of pure functions, of one history: together a third of its time."""
-    macs, committed, planned = cache(Keys._mac), cache(unpack_committed), cache(unpack_planned)
+    headers, committed, planned = cache(Keys.header), cache(unpack_committed), cache(unpack_planned)
 
-    def mac(keys: Keys, message: bytes) -> str:  # a function, so that it is bound as a method is
-        return macs(keys, message)
+    def header(keys: Keys, scope: str) -> str:  # a function, so that it is bound as a method is
+        return headers(keys, scope)
 
     readers = (fence_committer, world_module, sys.modules[__name__])
     return [
-        (Keys, "_mac", mac),
+        (Keys, "header", header),
+        *Tickets().places(),
         (directory, "names", cache(directory.names)),
         (fence_committer, "unpack", cache(tree.unpack)),
         *((module, "unpack_committed", committed) for module in readers),
