@@ -26,7 +26,7 @@ RULE_TESTS: Final = tuple(
     )
 )  # fmt: skip
 REWIND_TESTS: Final = (
-    f"{DECISION}/rewind/", "tests/unit/operator/desired/test_purge_job.py", "tests/unit/operator/test_stateful.py",
+    f"{DECISION}/rewind/", f"{DECISION}/test_stateful.py", "tests/unit/operator/desired/test_purge_job.py",
 )  # fmt: skip
 
 
