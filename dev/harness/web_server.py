@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+POLL: Final = 0.05
+"""Seconds in which the server sees that it is to end."""
 
 
 class Handling(Protocol):
@@ -40,7 +44,7 @@ def serving(handler: Handling, *, host: str = "127.0.0.1") -> Iterator[int]:
     Requests that are not answered at the end do not keep it from ending.
     """
     server = ThreadingHTTPServer((host, 0), handler)
-    thread = threading.Thread(target=server.serve_forever, name="web server")
+    thread = threading.Thread(target=partial(server.serve_forever, POLL), name="web server")
     thread.start()
     try:
         yield server.server_port

@@ -21,6 +21,7 @@ from fencepost.contract.config import (
     StateConfig,
 )
 from fencepost.contract.endpoints import LOCAL_SERIAL, SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
+from fencepost.contract.formats import Format, RecordFormat, RegistryEndpoint
 from fencepost.contract.losses import (
     ABANDON,
     EARLIEST,
@@ -47,6 +48,7 @@ from fencepost.contract.pod import (
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
     NAME_SERVICE_PORT,
+    REGISTRY_CREDENTIALS_DIR,
     SESSION_LIMIT,
     SINK_OPTIONS_DIR,
     TERMINATION_LOG,
@@ -84,6 +86,7 @@ __all__ = [
     "LOSSES",
     "METRICS_PORT",
     "NAME_SERVICE_PORT",
+    "REGISTRY_CREDENTIALS_DIR",
     "REPLACED",
     "SERIAL",
     "SESSION_LIMIT",
@@ -102,6 +105,7 @@ __all__ = [
     "DeclaredSink",
     "DriverConfig",
     "ExitCode",
+    "Format",
     "FunctionSink",
     "KafkaEndpoint",
     "KafkaSink",
@@ -111,6 +115,8 @@ __all__ = [
     "PinnedState",
     "PluginSink",
     "Reason",
+    "RecordFormat",
+    "RegistryEndpoint",
     "ReportedLoss",
     "SqliteSink",
     "StartingOffsets",

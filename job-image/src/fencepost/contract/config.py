@@ -10,6 +10,7 @@ import msgspec
 
 from fencepost.contract.codec import ContractError, decode, encode
 from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.formats import RecordFormat, RegistryEndpoint
 from fencepost.contract.pod import DATA_SERVICE_FILE, Variable
 from fencepost.contract.sinks import DeclaredSink
 
@@ -57,6 +58,10 @@ class KafkaSource(KafkaEndpoint):
     """Whether several Spark tasks may share the records that a batch has of one Kafka partition."""
     mirror_to_group: str = ""
     """Consumer group that shows the committed offsets to Kafka's tools; '' for none."""
+    schema_registry: RegistryEndpoint | None = None
+    key: RecordFormat | None = None
+    """How the keys are decoded; None leaves them bytes."""
+    value: RecordFormat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

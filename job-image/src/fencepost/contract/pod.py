@@ -31,6 +31,9 @@ SESSION_LIMIT: Final = 90.0
 KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 """Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
 
+REGISTRY_CREDENTIALS_DIR: Final = "/etc/fencepost/schema-registry"
+"""Mount path of `source.kafka.schemaRegistry.credentialsFrom`."""
+
 SINK_OPTIONS_DIR: Final = "/etc/fencepost/sinks"
 """Under it, in the driver, each sink's `optionsFrom` is mounted at the sink's name: one file per option."""
 

@@ -21,6 +21,10 @@ WAITS: Final = "starts the next run with backoff: the run ends with `DependencyD
 AGAIN: Final = "starts the next run with backoff; it repeats the batch"
 SINKS: Final = Step("The sinks of the spec", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.sinks}'")
 JOB: Final = Step("What the spec says of the job", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.job}'")
+FORMATS: Final = Step(
+    "The registry and the schemas that the spec names",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.source.kafka}'",
+)
 CODE: Final = "../authors.md"
 STATE: Final = "../authors.md#stateful-pipelines"
 PINNED_STATES: Final = Step(
@@ -59,6 +63,57 @@ VERDICT: Final = {
         remedy="correct the transform; it also receives an empty batch",
         steps=(LOG,),
         more="../authors.md#a-bad-record",
+    ),
+    Reason.RECORD_UNDECODABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The key or the value of a record is not what the schema says that it names, or that schema does not "
+        "fit the one to read with (1); the message has the record's topic, partition and offset",
+        does="looks for the record after `onPoison.failures` failures",
+        remedy="correct the producer; set the record aside with `onPoison.action: deadLetter`, or leave it out with "
+        "`fencepost dead-letters skip`",
+        steps=(LOG, FORMATS),
+        more="../authors.md#schemas-of-a-registry",
+    ),
+    Reason.SCHEMA_INVALID: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The schema of `source.kafka.key` or `value` is of another format, or has no columns: a union, a "
+        "recursion, no such message (51)",
+        does=STALLS,
+        remedy="correct format, subject, version or message",
+        steps=(LOG, FORMATS),
+        more="../authors.md#schemas-of-a-registry",
+    ),
+    Reason.SCHEMA_NOT_FOUND: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The schema registry has no schema with the id that a record names, or not the version of the "
+        "subject (54)",
+        does=WAITS,
+        remedy="register the schema, or correct the address of the registry; if one record names an id that never "
+        "existed, leave it out with `fencepost dead-letters skip`",
+        steps=(LOG, FORMATS),
+        more="../authors.md#schemas-of-a-registry",
+    ),
+    Reason.REGISTRY_UNREACHABLE: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The schema registry did not answer the driver or its executors, or not as a registry does (54)",
+        does=WAITS,
+        remedy="restore the registry; if others reach it, correct source.kafka.schemaRegistry",
+        steps=(LOG, FORMATS),
+        more="../authors.md#schemas-of-a-registry",
+    ),
+    Reason.REGISTRY_CREDENTIALS_REJECTED: Guidance(
+        category=Category.VERDICT,
+        severity=Severity.CRITICAL,
+        situation="The schema registry refuses the account or its right to read (54)",
+        does=WAITS,
+        remedy="correct the Secret of source.kafka.schemaRegistry.credentialsFrom, or grant the account the right to "
+        "read subjects and schemas",
+        steps=(LOG, FORMATS),
+        more="../authors.md#schemas-of-a-registry",
     ),
     Reason.TRANSFORM_INVALID: Guidance(
         category=Category.VERDICT,

@@ -22,6 +22,7 @@ from fencepost.fence.errors import FenceTlsFailed, FenceUnavailable
 CA: Final = "ca.crt"
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
+PLACE: Final = "the Secret of spec.checkpoint.cassandra.tls"
 LONGEST: Final = 256 * 1024
 """Characters of one key of the Secret; a certificate has some 2000."""
 _LONGEST_REASON: Final = 200
@@ -37,21 +38,30 @@ class TlsMaterial:
     authorities: str = field(repr=False)
     certificate: str | None = field(default=None, repr=False)
     key: str | None = field(default=None, repr=False)
+    place: str = PLACE
+    """What holds the texts, for errors."""
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Self:
+    def of(cls, texts: Mapping[str, str], place: str = PLACE) -> Self:
         """Return what is under the keys `ca.crt`, `tls.crt` and `tls.key`. Raises FenceTlsFailed, naming the key."""
         for name in (CA, CERTIFICATE, KEY):
             if len(texts.get(name, "")) > LONGEST:
-                raise _invalid(f"key {name} has more than {LONGEST} characters", f"store PEM text alone in {name}")
+                raise _invalid(
+                    place, f"key {name} has more than {LONGEST} characters", f"store PEM text alone in {name}"
+                )
         if not texts.get(CA):
             remedy = f"add {CA}: the certificates, as PEM, of the authorities that sign the nodes' certificates"
-            raise _invalid(f"key {CA} is missing", remedy)
+            raise _invalid(place, f"key {CA} is missing", remedy)
         if bool(texts.get(CERTIFICATE)) != bool(texts.get(KEY)):
             there, missing = (CERTIFICATE, KEY) if texts.get(CERTIFICATE) else (KEY, CERTIFICATE)
             remedy = f"add {missing}, or remove {there} if the nodes ask for no client certificate"
-            raise _invalid(f"it has the key {there} and not {missing}", remedy)
-        return cls(authorities=texts[CA], certificate=texts.get(CERTIFICATE) or None, key=texts.get(KEY) or None)
+            raise _invalid(place, f"it has the key {there} and not {missing}", remedy)
+        return cls(
+            authorities=texts[CA],
+            certificate=texts.get(CERTIFICATE) or None,
+            key=texts.get(KEY) or None,
+            place=place,
+        )
 
     def context(self, options: CassandraTls) -> ssl.SSLContext:
         """Return the context for connections. Raises FenceTlsFailed, naming the key of the Secret that is wrong."""
@@ -61,10 +71,12 @@ class TlsMaterial:
             context.load_verify_locations(cadata=self.authorities)
         except (ssl.SSLError, ValueError, TypeError) as error:  # ValueError, TypeError: text that is not ASCII
             raise _invalid(
-                f"key {CA} holds no certificates that can be read ({_reason(error)})", f"store them as PEM in {CA}"
+                self.place,
+                f"key {CA} holds no certificates that can be read ({_reason(error)})",
+                f"store them as PEM in {CA}",
             ) from None
         if self.certificate is not None and self.key is not None:
-            _load_pair(context, self.certificate, self.key)
+            _load_pair(context, self.certificate, self.key, self.place)
         return context
 
 
@@ -74,7 +86,7 @@ def of_folder(folder: Path) -> TlsMaterial:
     try:
         texts = {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()}
     except (OSError, UnicodeDecodeError) as error:
-        raise _invalid(f"it cannot be read ({type(error).__name__})", "store PEM text in it") from None
+        raise _invalid(PLACE, f"it cannot be read ({type(error).__name__})", "store PEM text in it") from None
     return TlsMaterial.of(texts)
 
 
@@ -166,7 +178,7 @@ _FAILURES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
 """What OpenSSL says, what that means, and what to do. The first one that fits counts."""
 
 
-def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, place: str) -> None:
     file = os.memfd_create("tls", os.MFD_CLOEXEC)
     try:
         with open(file, "w", encoding="utf-8", closefd=False) as memory:
@@ -175,9 +187,12 @@ def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
     except (ssl.SSLError, OSError, ValueError) as error:
         if "KEY_VALUES_MISMATCH" in str(error):
             raise _invalid(
-                f"{KEY} is not the key of the certificate in {CERTIFICATE}", f"store a pair in {CERTIFICATE} and {KEY}"
+                place,
+                f"{KEY} is not the key of the certificate in {CERTIFICATE}",
+                f"store a pair in {CERTIFICATE} and {KEY}",
             ) from None
         raise _invalid(
+            place,
             f"{CERTIFICATE} and {KEY} cannot be read as a certificate and its key ({_reason(error)})",
             f"store PEM in {CERTIFICATE} and {KEY}, the key without a passphrase",
         ) from None
@@ -190,8 +205,8 @@ def _no_passphrase() -> NoReturn:
     raise ValueError("the key has a passphrase")
 
 
-def _invalid(what: str, remedy: str) -> FenceTlsFailed:
-    return FenceTlsFailed(f"the Secret of spec.checkpoint.cassandra.tls: {what}", remedy=remedy)
+def _invalid(place: str, what: str, remedy: str) -> FenceTlsFailed:
+    return FenceTlsFailed(f"{place}: {what}", remedy=remedy)
 
 
 def _reason(error: object) -> str:
