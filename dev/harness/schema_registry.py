@@ -47,9 +47,9 @@ class Schemas:
             case ["schemas", "ids", number] if int(number) in self.by_id:
                 return 200, _shown(self.by_id[int(number)])
             case ["subjects", subject, "versions", version] if (subject, int(version)) in self.by_version:
-                number = self.by_version[subject, int(version)]
-                place = {"subject": subject, "version": int(version), "id": number}
-                return 200, {**place, **_shown(self.by_id[number])}
+                found = self.by_version[subject, int(version)]
+                place = {"subject": subject, "version": int(version), "id": found}
+                return 200, {**place, **_shown(self.by_id[found])}
             case _:
                 return 404, {"error_code": 40403, "message": "Schema not found"}
 

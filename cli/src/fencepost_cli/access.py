@@ -21,11 +21,12 @@ CASSANDRA_PORT: Final = 9042
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What the command line says in place of the spec; addresses are 'host:port'."""
+    """What the command line says in place of the spec; addresses are 'host:port', that of the registry a URL."""
 
     scope: str | None = None
     cassandra: str | None = None
     kafka: str | None = None
+    registry: str | None = None
 
 
 def split_reference(text: str, namespace: str | None) -> tuple[str | None, str]:

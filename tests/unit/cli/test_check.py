@@ -10,6 +10,7 @@ import yaml
 
 from fakes.manifests import spec
 from fencepost.batch import Watermarks
+from fencepost.contract import RegistryEndpoint
 from fencepost.contract.code_check import CodeProblem
 from fencepost_cli.checking.cql_schema import tables
 from fencepost_cli.errors import CliError
@@ -68,7 +69,9 @@ def test_a_file_that_is_not_a_pipeline_is_an_error(tmp_path: Path) -> None:
 
 def test_the_code_is_checked_with_the_tables_of_the_schema_file(tmp_path: Path) -> None:
     world = World.usual()
-    world.code_problems = [CodeProblem(message="column 'x' is not in the table", remedy="make them agree")]
+    world.code_problems = [
+        CodeProblem(message="column 'x' is not in the table", remedy="make them agree", place="spec.job.entrypoint")
+    ]
     path = manifest(tmp_path)
     (tmp_path / "orders.py").touch()
     (tmp_path / "schema.cql").write_text("CREATE TABLE shop.orders (id text PRIMARY KEY);")
@@ -132,6 +135,36 @@ def test_an_images_function_is_tried_in_the_image(tmp_path: Path) -> None:
     found(world, "registry.example/x:1", "--pipeline", str(manifest(tmp_path)))
     request, image = world.asked[-1]
     assert (image, request.code_dir) == ("registry.example/x:1", "/opt/fencepost/code")
+
+
+DECODED = {
+    "kafka": {
+        "bootstrapServers": "kafka:9092",
+        "topics": ["orders"],
+        "schemaRegistry": {"url": "http://registry:8081"},
+        "value": {"format": "avro", "subject": "orders-value", "version": 1},
+    }
+}
+
+
+def test_the_schema_registry_is_asked_from_this_machine(tmp_path: Path) -> None:
+    world = World.usual()
+    (tmp_path / "orders.py").touch()
+    path = str(manifest(tmp_path, source=DECODED))
+    account = ("--registry", "http://localhost:8081", "--registry-credentials", str(tmp_path))
+    assert world.run("check", path, *account).exit_code == 0
+    request, _ = world.asked[-1]
+    assert request.config.source.schema_registry == RegistryEndpoint(url="http://localhost:8081")
+    assert request.registry_credentials == str(tmp_path)
+    world.code_problems = [CodeProblem(message="no answer", remedy="r", place="spec.source.kafka.schemaRegistry")]
+    assert found(world, path) == {"spec.source.kafka.schemaRegistry": "no answer"}
+
+
+def test_an_images_function_of_decoded_values_is_not_tried(tmp_path: Path) -> None:
+    world = World.usual()
+    ended = world.run("check", "registry.example/x:1", "--pipeline", str(manifest(tmp_path, source=DECODED)))
+    assert "the container has no network" in ended.output
+    assert world.asked == []
 
 
 SCHEMA = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fencepost.contract import ExitCode, KafkaSink, Reason, SqliteSink, Verdict
+from fencepost.contract import ExitCode, KafkaSink, Reason, RegistryEndpoint, SqliteSink, Verdict
 from fencepost.local.request import Committed, Event, RecordFile, Request
 from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
@@ -87,6 +87,17 @@ def test_a_stateful_pipeline_keeps_its_state_settings(tmp_path: Path) -> None:
     made = Laptop().request(EXAMPLES / "shop" / "sessions" / "pipeline.yaml", "--records", records)
     assert made.config.state is not None
     assert (made.config.state.partitions, made.config.state.output_mode) == (2, "append")
+
+
+def test_another_registry_takes_the_place_of_the_manifests(tmp_path: Path) -> None:
+    (tmp_path / "flights.jsonl").touch()
+    manifest = shutil.copy(EXAMPLES / "schema-registry.yaml", tmp_path)
+    made = Laptop().request(manifest, "--registry", "http://localhost:1", "--registry-credentials", tmp_path)
+    assert made.config.source.schema_registry == RegistryEndpoint(url="http://localhost:1")
+    assert made.registry_credentials == str(tmp_path)
+    made = Laptop().request(manifest)
+    assert made.config.source.schema_registry == RegistryEndpoint(url="http://schema-registry:8081")
+    assert made.registry_credentials == ""
 
 
 def test_kafka_takes_the_place_of_files(tmp_path: Path) -> None:

@@ -44,7 +44,14 @@ FULL = body(
         {"name": "plugin", "plugin": {"kind": "p", "optionsFrom": {"secretName": "s"}}},
     ],
     source={
-        "kafka": {"bootstrapServers": "b:9092", "topics": ["t"], "propertiesFrom": {"secretName": "s"}},
+        "kafka": {
+            "bootstrapServers": "b:9092",
+            "topics": ["t"],
+            "propertiesFrom": {"secretName": "s"},
+            "schemaRegistry": {"url": "http://r", "credentialsFrom": {"secretName": "s"}},
+            "key": {"format": "avro", "subject": "k", "version": 1},
+            "value": {"format": "protobuf", "subject": "v", "version": 1, "message": "m"},
+        },
         "pinnedStates": [{"name": "n", "pipeline": "p", "snapshot": "6b1cf520-cb3f-11f0-8000-0123456789ab"}],
     },
     checkpoint={

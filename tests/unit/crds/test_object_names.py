@@ -24,6 +24,9 @@ FIELDS: dict[str, dict[str, Any]] = {
     "spec.job.codeFrom.configMapName": {"job": {"codeFrom": {"configMapName": "NAME"}}},
     "spec.job.imagePullSecrets[0].name": {"job": {"imagePullSecrets": [{"name": "NAME"}]}},
     "spec.source.kafka.propertiesFrom.secretName": {"source": {"kafka": {"propertiesFrom": {"secretName": "NAME"}}}},
+    "spec.source.kafka.schemaRegistry.credentialsFrom.secretName": {
+        "source": {"kafka": {"schemaRegistry": {"url": "http://r", "credentialsFrom": {"secretName": "NAME"}}}}
+    },
     "spec.sinks[0].plugin.optionsFrom.secretName": {
         "sinks": [{"name": "s", "plugin": {"kind": "k", "optionsFrom": {"secretName": "NAME"}}}]
     },

@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
 
 from fencepost.contract import Reason
 from fencepost.contract.formats import Format
@@ -22,7 +18,6 @@ from fencepost.errors import BadSpec, RecordFailed
 from unit.formats.conftest import Served, failure, framed
 
 PROTOBUF = Format.PROTOBUF
-F = FieldDescriptorProto
 
 
 def field(

@@ -49,11 +49,12 @@ def arrow_maker() -> Callable[[Range, int], pa.RecordBatch]:
 def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Let the workers make their records instead of reading Kafka; everything else is what runs."""
 
-    def frame(spark: SparkSession, parts: Any, _read: Any, counter: SliceCounter) -> DataFrame:
+    def frame(spark: SparkSession, parts: Any, _read: Any, counter: SliceCounter, _decoding: Any) -> DataFrame:
         arrow = arrow_maker()
 
         def read_slices(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from fencepost.batch import Range  # noqa: PLC0415
+            from fencepost.formats.decoding import AS_BYTES  # noqa: PLC0415
             from fencepost.spark import source as in_worker  # noqa: PLC0415
 
             def read(ranges: Any, *, reached: Any, seen: Any) -> Iterator[pa.RecordBatch]:
@@ -65,7 +66,7 @@ def unread(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
                     seen(part.key, part.start, 3)
                     seen(part.key, part.until - 1, 4)
 
-            yield from in_worker._read_slices(parts, read, counter, rows)
+            yield from in_worker._read_slices(parts, read, counter, AS_BYTES, rows)
 
         return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_slices, source.SCHEMA)
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from fencepost.context import BatchContext
     from fencepost.contract import DriverConfig
-    from fencepost.spark.tasks.counts import SliceCounter
 
 Writing = Callable[[Iterable["pa.RecordBatch"]], Iterator[int]]
 BATCH = Batch(ranges=(Range("t", 0, 100, 103), Range("t", 1, 7, 9)), until={"t/0": 103, "t/1": 9})
@@ -90,7 +89,7 @@ def counting() -> Writing:
 def make(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkEngine]:
     """Make engines whose batches hold one record per offset."""
 
-    def records(spark: SparkSession, parts: Any, _read: Any, _counter: SliceCounter) -> DataFrame:
+    def records(spark: SparkSession, parts: Any, _read: Any, _counter: Any, _decoding: Any) -> DataFrame:
         from fencepost.testing import frame  # noqa: PLC0415
 
         made = [

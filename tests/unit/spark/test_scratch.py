@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.contract import Reason
 from fencepost.errors import BatchFailed, WorkerError, begin_attempt, from_text
+from fencepost.formats.decoding import AS_BYTES
 from fencepost.spark.source import read_rows
 from fencepost.spark.tasks.counts import SliceCounter
 from fencepost.spark.tasks.scratch import FOLDER, check_executable
@@ -30,7 +31,7 @@ def test_a_volume_with_noexec_ends_the_first_task(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(FOLDER, str(tmp_path))
     rows = pa.RecordBatch.from_pydict({"row": ["not read"]})
     with pytest.raises(WorkerError) as caught:
-        list(read_rows(lambda *_, **__: iter(()), no_counter, [rows]))
+        list(read_rows(lambda *_, **__: iter(()), no_counter, AS_BYTES, [rows]))
     failure = from_text(str(caught.value))
     assert isinstance(failure, BatchFailed)
     assert failure.reason is Reason.SCRATCH_NOT_EXECUTABLE

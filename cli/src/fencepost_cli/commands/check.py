@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,6 +18,7 @@ from fencepost_cli.checking.manifest import Manifest, read_manifests
 from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import Format, note, print_json, print_line, working
 from fencepost_cli.errors import CliError, ExitCode
+from fencepost_cli.local.request import at_registry
 from fencepost_cli.ports import Cluster, Finding, Forwards, Found, Ports
 from fencepost_operator.api import ObjectKey, ReconcileConfig, Spec
 from fencepost_operator.desired.jobs.driver_config import driver_config
@@ -33,6 +34,7 @@ class _Options:
     imports: bool
     image: str | None
     overrides: Overrides
+    registry_credentials: Path | None
 
 
 def check(
@@ -60,6 +62,13 @@ def check(
     kafka: Annotated[
         str | None, typer.Option("--kafka", metavar="HOST:PORT", help="In place of the spec's bootstrap servers.")
     ] = None,
+    registry: Annotated[
+        str | None, typer.Option("--registry", metavar="URL", help="In place of the spec's schema registry.")
+    ] = None,
+    registry_credentials: Annotated[
+        Path | None,
+        typer.Option("--registry-credentials", metavar="FOLDER", help="The keys of the registry's Secret, as files."),
+    ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")] = Format.TABLE,
 ) -> None:
     """Find what is wrong with a manifest, its code or an image, before it runs; exit code 1 if something is."""
@@ -72,7 +81,8 @@ def check(
         schema=schema,
         imports=not no_code,
         image=None if is_manifest else target,
-        overrides=Overrides(cassandra=cassandra, kafka=kafka),
+        overrides=Overrides(cassandra=cassandra, kafka=kafka, registry=registry),
+        registry_credentials=registry_credentials,
     )
     found = [] if is_manifest else _image(options, manifest)
     for one in read_manifests(manifest) if manifest else ():
@@ -167,10 +177,15 @@ def _code(
         generation=1,
     )
     folder = "/opt/fencepost/code" if options.image else str((options.code or path.parent).resolve())
-    request = CodeRequest(config=config, code_dir=folder, tables=tables)
+    config = replace(config, source=at_registry(config.source, options.overrides.registry))
+    if options.image and (config.source.key or config.source.value):
+        note("the code is not imported: its columns need the schema registry, and the container has no network")
+        return
+    credentials = str(options.registry_credentials.absolute()) if options.registry_credentials else ""
+    request = CodeRequest(config=config, code_dir=folder, tables=tables, registry_credentials=credentials)
     with working("importing the code"):
         problems = options.ports.code(request, options.image)
-    yield from (Finding("spec.job.entrypoint", problem.message, problem.remedy) for problem in problems)
+    yield from (Finding(problem.place, problem.message, problem.remedy) for problem in problems)
 
 
 def _print(target: str, found: list[Finding], output: Format) -> None:

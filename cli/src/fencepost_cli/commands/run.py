@@ -45,6 +45,13 @@ def run(
     kafka: Annotated[
         str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Read this Kafka, in place of files.")
     ] = None,
+    registry: Annotated[
+        str | None, typer.Option("--registry", metavar="URL", help="In place of the manifest's schema registry.")
+    ] = None,
+    registry_credentials: Annotated[
+        Path | None,
+        typer.Option("--registry-credentials", metavar="FOLDER", help="The keys of the registry's Secret, as files."),
+    ] = None,
     code: Annotated[
         Path | None, typer.Option("--code", metavar="FOLDER", help="The author's modules. [default: MANIFEST's folder]")
     ] = None,
@@ -82,6 +89,8 @@ def run(
             records=records or (),
             topic=topic,
             kafka=kafka,
+            registry=registry,
+            registry_credentials=registry_credentials,
             keys=_keys(key or ()),
             real=real_sink or (),
             cores=cores,

@@ -13,6 +13,8 @@ from fencepost.contract import (
     DeclaredSink,
     DriverConfig,
     KafkaSink,
+    KafkaSource,
+    RegistryEndpoint,
     SqliteSink,
     StartingOffsets,
 )
@@ -59,7 +61,10 @@ def read_pipeline(path: Path) -> Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """What the command line says. `keys` are by sink; `kafka` is HOST:PORT of brokers, None for files of records."""
+    """What the command line says. `keys` are by sink; `kafka` is HOST:PORT of brokers, None for files of records.
+
+    `registry` is an address in place of the manifest's.
+    """
 
     database: Path
     scratch: Path
@@ -67,6 +72,8 @@ class LocalOptions:
     records: Sequence[Path] = ()
     topic: str | None = None
     kafka: str | None = None
+    registry: str | None = None
+    registry_credentials: Path | None = None
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     real: Sequence[str] = ()
     """Sinks that are opened as they are declared."""
@@ -93,6 +100,7 @@ def request(pipeline: Pipeline, options: LocalOptions) -> Request:
         code=str(_code(pipeline, options)),
         scratch=str(options.scratch),
         log=str(options.scratch / "spark.log"),
+        registry_credentials=str(options.registry_credentials.absolute()) if options.registry_credentials else "",
         files=files,
         ends=options.once or not options.kafka,
     )
@@ -112,13 +120,18 @@ def _config(declared: DriverConfig, pipeline: Pipeline, options: LocalOptions, *
         source = replace(source, bootstrap_servers=options.kafka, mirror_to_group="")
     return replace(
         declared,
-        source=source,
+        source=at_registry(source, options.registry),
         sinks=tuple(_tables(declared.sinks, pipeline, options)),
         batch_interval=0.0 if has_files else declared.batch_interval,
         spark_master=f"local[{options.cores}]",
         spark_conf={**declared.spark_conf, **SPARK},
         executors=1,
     )
+
+
+def at_registry(source: KafkaSource, url: str | None) -> KafkaSource:
+    """Return the source with another address of its schema registry, if there is one."""
+    return source if url is None else replace(source, schema_registry=RegistryEndpoint(url=url))
 
 
 def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, options: LocalOptions) -> Iterator[DeclaredSink]:

@@ -33,6 +33,8 @@ class CodeRequest:
     config: DriverConfig
     code_dir: str
     tables: Mapping[str, DeclaredTable] = field(default_factory=dict)
+    registry_credentials: str = ""
+    """The folder with the keys of the schema registry's Secret as files; '' for a registry that asks for none."""
 
     def to_json(self) -> str:
         """Return the text of the request."""
@@ -46,10 +48,11 @@ class CodeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeProblem:
-    """What a run would end with."""
+    """What a run would end with; `place` is the field of the spec."""
 
     message: str
     remedy: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fencepost.fence import FenceRow
     from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.fence.cassandra.tls import TlsMaterial
+    from fencepost.formats.decoding import Decoding
     from fencepost.kafka.log import KafkaLog
 
 CASSANDRA_LIMIT: Final = 60.0
@@ -94,3 +95,18 @@ class Connections:
         source.state()
         self._lap("kafka")
         return source, properties
+
+    def decoding(self) -> Decoding:
+        """Ask the schema registry for the schemas to read with, if the spec has any."""
+        from fencepost.formats.opening import open_decoding  # noqa: PLC0415 - few pipelines need it
+
+        config = self._config
+        found = open_decoding(
+            config.source,
+            self._environment.registry_credentials,
+            patience=config.patience,
+            task_patience=config.task_patience,
+        )
+        if found.columns:
+            self._lap("schemas")
+        return found

@@ -12,10 +12,12 @@ from fencepost.contract import (
     CASSANDRA_TLS_DIR,
     CODE_DIR,
     KAFKA_PROPERTIES_DIR,
+    REGISTRY_CREDENTIALS_DIR,
     SINK_OPTIONS_DIR,
     Variable,
     kafka_properties,
 )
+from fencepost.formats.access import SECRETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Environment:
     termination_log: Path
     code_dir: Path = Path(CODE_DIR)
     kafka_properties: Path = Path(KAFKA_PROPERTIES_DIR)
+    registry_credentials: Path = Path(REGISTRY_CREDENTIALS_DIR)
     sink_options: Path = Path(SINK_OPTIONS_DIR)
     cassandra_tls: Path = Path(CASSANDRA_TLS_DIR)
 
@@ -48,7 +51,9 @@ class Environment:
         yield from (self.credentials or ())[1:]
         yield self.variables.get(Variable.SPARK_AUTH_SECRET, "")
         of_kafka = [self.kafka_properties / name for name in sorted(kafka_properties.SECRETS)]
-        for path in (*of_kafka, *self.sink_options.glob("*/*"), self.cassandra_tls / "tls.key"):
+        of_registry = [self.registry_credentials / name for name in SECRETS]
+        of_sinks = self.sink_options.glob("*/*")
+        for path in (*of_kafka, *of_registry, *of_sinks, self.cassandra_tls / "tls.key"):
             with suppress(OSError, ValueError):
                 yield from path.read_text(encoding="utf-8").splitlines()
 

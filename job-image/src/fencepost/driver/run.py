@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence import FenceRow
     from fencepost.fence.cassandra.table import CassandraFenceTable
+    from fencepost.formats.decoding import Decoding
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
     from fencepost.kafka.record import KafkaRecords
@@ -161,10 +162,11 @@ class Driver:
             options=session.driver_options(config),
             class_path=session.driver_class_path(config),
         )
-        with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
+        with ThreadPoolExecutor(max_workers=3, thread_name_prefix="start") as pool:
             cassandra = pool.submit(self._connections.cassandra)
             kafka = pool.submit(self._connections.kafka)
-            for part in (cassandra, kafka):
+            schemas = pool.submit(self._connections.decoding)
+            for part in (cassandra, kafka, schemas):
                 # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
                 part.add_done_callback(self._end_if_failed)
             # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
@@ -179,8 +181,9 @@ class Driver:
             self._lap("session")
             table = cassandra.result()
             source, properties = kafka.result()
+            decoding = schemas.result()
         self._supervision.fence(lambda: self._connections.check_held(table.read(self._config.pipeline)))
-        self._compose(spark, table, source, properties)
+        self._compose(spark, table, source, properties, decoding)
         table.finish_history()
 
     def _checkpoint_client(self) -> dict[str, str]:
@@ -191,7 +194,12 @@ class Driver:
         return checkpoint_service.client(self._config, self._keys)
 
     def _compose(
-        self, spark: SparkSession, table: CassandraFenceTable, source: KafkaLog, properties: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        table: CassandraFenceTable,
+        source: KafkaLog,
+        properties: Mapping[str, str],
+        decoding: Decoding,
     ) -> None:
         """Join the parts: the author's code and tables, executors, an empty batch, then the loop."""
         from fencepost.driver.recovery.dead_letters import remove_uncommitted  # noqa: PLC0415
@@ -201,7 +209,7 @@ class Driver:
 
         config = self._config
         self._supervision.executors(spark)
-        engine = self._runner(spark, table, properties)
+        engine = self._runner(spark, table, properties, decoding)
         self._supervision.jvm(spark)
         self._prepare(engine)
         self._lap("warm")
@@ -240,7 +248,13 @@ class Driver:
         if mirror is not None:
             mirror.end()
 
-    def _runner(self, spark: SparkSession, table: CassandraFenceTable, properties: Mapping[str, str]) -> Runner:
+    def _runner(
+        self,
+        spark: SparkSession,
+        table: CassandraFenceTable,
+        properties: Mapping[str, str],
+        decoding: Decoding,
+    ) -> Runner:
         """Return what runs the author's function, on sinks that are open and pinned states that are read."""
         from fencepost.entrypoint import load  # noqa: PLC0415
         from fencepost.sinks.opening import open_sinks  # noqa: PLC0415 - Spark's imports overlap the JVM's start
@@ -258,7 +272,15 @@ class Driver:
             code_dir=self._environment.code_dir,
             options_dir=self._environment.sink_options,
         )
-        return runner(function, spark=spark, config=config, sinks=sinks, properties=properties, states=states)
+        return runner(
+            function,
+            spark=spark,
+            config=config,
+            sinks=sinks,
+            properties=properties,
+            decoding=decoding,
+            states=states,
+        )
 
     def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
         if not self._config.pinned_states:

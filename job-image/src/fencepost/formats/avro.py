@@ -168,7 +168,7 @@ def _record(schema: Mapping[str, Any], names: Mapping[str, Any], place: str, wit
 def _simple(name: str, schema: Mapping[str, Any], place: str) -> Part:
     if name not in _PRIMITIVES:
         raise unsupported(place, f"is {name}", "Remove it, or read another version.")
-    logical = schema.get("logicalType")
+    logical = str(schema.get("logicalType"))
     if name in {"int", "long"} and logical in _INTEGERS:
         kind, factor = _INTEGERS[logical]
         return Part(kind, _scaled(factor))

@@ -203,5 +203,5 @@ def _single(field: FieldDescriptor, place: str, within: tuple[str, ...]) -> Part
     if field.enum_type is not None:
         names = {value.number: value.name for value in field.enum_type.values}
         # A number that a later version of the enum has: enums are open.
-        return Part(pa.string(), lambda number: names.get(number) or str(number))  # type: ignore[call-overload]
+        return Part(pa.string(), lambda number: names.get(number) or str(number))
     return Part(_SCALARS[field.type])

@@ -37,6 +37,8 @@ class Request:
     """A folder that exists for as long as the run."""
     log: str
     """The file for what Java and the Python workers print."""
+    registry_credentials: str = ""
+    """The folder with the keys of the schema registry's Secret as files; '' for a registry that asks for none."""
     files: tuple[RecordFile, ...] = ()
     """Empty for a run that reads Kafka."""
     ends: bool = True

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fencepost.driver.stateful.run import StatefulRun
+    from fencepost.formats.decoding import Decoding
     from fencepost.spark.source import Read
 
 log = logging.getLogger(__name__)
@@ -171,11 +172,14 @@ class LocalRun:
         from fencepost.spark.runner import runner  # noqa: PLC0415
 
         source, records, properties, read = self._source(config, database)
+        decoding = self._decoding(config)
         code = Path(self._request.code)
         function = load(config.entrypoint, code)
         sinks = open_sinks(config, session=None, credentials=None, kafka_properties=properties, code_dir=code)
         driver, wait = f"process-{os.getpid()}", self._until_read.wait if self._request.ends else None
-        engine = runner(function, spark=spark, config=config, sinks=sinks, properties=properties, records=read)
+        engine = runner(
+            function, spark=spark, config=config, sinks=sinks, properties=properties, records=read, decoding=decoding
+        )
         engine.check()
         if isinstance(engine, SparkEngine):
             return Loop(
@@ -207,6 +211,12 @@ class LocalRun:
         properties = client_properties(config.source, Path(self._request.scratch) / "no-secret")
         source = KafkaLog(properties, config.source.topics, patience=config.patience, stopping=self._stop.is_set)
         return source, KafkaRecords(properties, config.patience), properties, None
+
+    def _decoding(self, config: DriverConfig) -> Decoding:
+        from fencepost.formats.opening import open_decoding  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+        folder = Path(self._request.registry_credentials or f"{self._request.scratch}/no-secret")
+        return open_decoding(config.source, folder, patience=config.patience, task_patience=config.task_patience)
 
     def _committed(self, report: Report) -> None:
         self._until_read.committed()

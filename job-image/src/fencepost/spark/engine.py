@@ -16,6 +16,7 @@ from fencepost.batch import Batch, Written
 from fencepost.context import BatchContext, takes_record_batches
 from fencepost.contract import DriverConfig, Reason
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
+from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.kafka.reader import read
 from fencepost.sinks import Sink, task_half
 from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job, source
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Runs batches in a session. The transform's frame is checked against the sinks once, on an empty batch.
 
-    `records` reads them where it is not Kafka that has them; `properties` are librdkafka's.
+    `records` reads them where it is not Kafka that has them, `decoding` decodes their keys and values; `properties` are
+    librdkafka's.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SparkEngine:
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
         records: Read | None = None,
+        decoding: Decoding = AS_BYTES,
         states: Mapping[str, DataFrame] | None = None,
     ) -> None:
         self._spark = spark
@@ -65,6 +68,7 @@ class SparkEngine:
         self._transform = transform
         self._sinks = SinkJob(sinks)
         self._read = records or partial(read, properties=dict(properties), patience=config.task_patience)
+        self._decoding = decoding
         self._progress = WorkDone(spark, start_timeout=config.start_timeout)
         self._schemas: Mapping[str, pa.Schema] | None = None
         """Of a transform of record batches: the columns of each sink."""
@@ -203,7 +207,7 @@ class SparkEngine:
 
     def _of_frames(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:
         """Return the lazy frame (sink, rows) that writes what the transform makes of a DataFrame."""
-        batch = source.frame(self._spark, parts, self._read, self._counts.begin())
+        batch = source.frame(self._spark, parts, self._read, self._counts.begin(), self._decoding)
         transform = cast("Transform", self._transform)
         outputs = sink_job.outputs(transform, batch, context, self._sinks.names, is_warm_up=check)
         if check:
@@ -230,6 +234,7 @@ class SparkEngine:
         """Return what the tasks do in each batch."""
         return record_batches.Work(
             read=self._read,
+            decoding=self._decoding,
             counter=self._counts.counter,
             transform=cast("RecordTransform", self._transform),
             context=self._warm_up.without_spark(),
@@ -244,7 +249,8 @@ class SparkEngine:
 
         context = self._warm_up.without_spark()
         try:
-            schemas = record_batches.schemas(cast("RecordTransform", self._transform), context, self._sinks.names)
+            transform, names = cast("RecordTransform", self._transform), self._sinks.names
+            schemas = record_batches.schemas(transform, context, names, self._decoding)
         except Exception as error:
             raise failures.of_transform(error, is_warm_up=is_warm_up) from error
         for name, schema in schemas.items():

@@ -19,6 +19,7 @@ import pyarrow as pa
 from fencepost.batch import Range
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec, RecordFailed, as_worker_error
+from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.kafka.reader import ARROW_SCHEMA
 from fencepost.sinks import BatchToken, task_half
 from fencepost.spark import failures
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from fencepost.spark.tasks.fan_out import Write
 
 
-def empty() -> pa.RecordBatch:
+def empty(decoding: Decoding = AS_BYTES) -> pa.RecordBatch:
     """Return the batch of a warm-up."""
-    return pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
+    return decoding(pa.RecordBatch.from_pylist([], ARROW_SCHEMA))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Work:
     """What is the same for each batch of a run. In a Python worker it does the slices of the job's Assignment."""
 
     read: Read
+    decoding: Decoding
     counter: Callable[[int], SliceCounter]
     """The counter of the batch with a number."""
     transform: RecordTransform
@@ -75,6 +77,7 @@ class Work:
         return BatchWork(
             slices=assignment.slices,
             read=self.read,
+            decoding=self.decoding,
             counter=self.counter(assignment.number),
             transform=self.transform,
             context=context,
@@ -101,6 +104,7 @@ class BatchWork:
 
     slices: Sequence[Sequence[Range]]
     read: Read
+    decoding: Decoding
     counter: SliceCounter
     transform: RecordTransform
     context: RecordContext
@@ -125,9 +129,9 @@ class BatchWork:
 
     def _records(self, number: int) -> Iterator[pa.RecordBatch]:
         read = self.read(self.slices[number], reached=self.counter.reach, seen=self.counter.see)
-        yield from counted(read, self.counter, number)
+        yield from map(self.decoding, counted(read, self.counter, number))
         if not self.context.offsets:  # of a warm-up
-            yield empty()
+            yield empty(self.decoding)
 
     def _transformed(self, records: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
         try:
@@ -148,9 +152,11 @@ class BatchWork:
         return outputs
 
 
-def schemas(transform: RecordTransform, context: RecordContext, sinks: Sequence[str]) -> dict[str, pa.Schema]:
+def schemas(
+    transform: RecordTransform, context: RecordContext, sinks: Sequence[str], decoding: Decoding = AS_BYTES
+) -> dict[str, pa.Schema]:
     """Return by sink what the transform makes of the empty batch. Raises BadSpec, and what the transform raises."""
-    outputs = named(transform(empty(), context), sinks, pa.RecordBatch)
+    outputs = named(transform(empty(decoding), context), sinks, pa.RecordBatch)
     for name, output in outputs.items():
         if len(set(output.schema.names)) < len(output.schema.names):
             raise BadSpec(

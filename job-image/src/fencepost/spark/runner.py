@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fencepost.contract import DriverConfig
 from fencepost.entrypoint import finish_of
+from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.spark.engine import SparkEngine
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def runner(
     sinks: Mapping[str, Sink],
     properties: Mapping[str, str],
     records: Read | None = None,
+    decoding: Decoding = AS_BYTES,
     states: Mapping[str, DataFrame] | None = None,
 ) -> Runner:
     """Return the engine of a pipeline without a state, or the query of one with a state. Raises BadSpec.
@@ -41,6 +43,7 @@ def runner(
             sinks=sinks,
             properties=properties,
             records=records,
+            decoding=decoding,
             states=states,
         )
     from fencepost.spark.stateful.query import StatefulQuery  # noqa: PLC0415 - a stateless run needs none of it
@@ -54,5 +57,6 @@ def runner(
         sinks=sinks,
         properties=properties,
         records=records,
+        decoding=decoding,
         states=states,
     )

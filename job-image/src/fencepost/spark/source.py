@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from fencepost.batch import Range
 from fencepost.contract import offset_key
-from fencepost.kafka.reader import content_bytes
+from fencepost.formats.decoding import AS_BYTES, Decoding
+from fencepost.kafka.reader import ARROW_SCHEMA, content_bytes
 from fencepost.spark.tasks.scratch import check_executable
 from fencepost.spark.tasks.slice_row import SliceRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from fencepost.kafka.reader import Reached, Seen
     from fencepost.spark.tasks.counts import SliceCounter
@@ -30,7 +32,7 @@ SCHEMA: Final = (
     "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
     " headers array<struct<key: string, value: binary>>"
 )
-"""The author's input columns, as Spark's DDL."""
+"""The author's input columns where nothing is decoded, as Spark's DDL."""
 
 
 def frame(
@@ -38,23 +40,34 @@ def frame(
     slices: Sequence[tuple[Range, ...]],
     read: Read,
     counter: SliceCounter,
+    decoding: Decoding = AS_BYTES,
 ) -> DataFrame:
     """Return the records of all slices, lazily."""
     one_row_a_slice = spark.range(0, len(slices), 1, len(slices))
-    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), read, counter), SCHEMA)
+    return one_row_a_slice.mapInArrow(partial(_read_slices, list(slices), read, counter, decoding), columns(decoding))
+
+
+def columns(decoding: Decoding) -> StructType | str:
+    """Return the author's input columns, for Spark. Raises BadSpec."""
+    if not decoding.columns:
+        return SCHEMA
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+
+    return from_arrow_schema(decoding.schema(ARROW_SCHEMA))
 
 
 def _read_slices(
     slices: Sequence[tuple[Range, ...]],
     read: Read,
     counter: SliceCounter,
+    decoding: Decoding,
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices whose numbers are in `rows`."""
     for batch in rows:
         for index in batch.column(0).to_pylist():
             records = read(slices[index], reached=counter.reach, seen=counter.see)
-            yield from counted(records, counter, index)
+            yield from map(decoding, counted(records, counter, index))
 
 
 class Read(Protocol):
@@ -66,7 +79,7 @@ class Read(Protocol):
 
 
 def read_rows(
-    read: Read, counter: Callable[[int], SliceCounter], batches: Iterable[pa.RecordBatch]
+    read: Read, counter: Callable[[int], SliceCounter], decoding: Decoding, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Read the slices of a stream's rows, each of which is the text of a SliceRow."""
     check_executable()
@@ -75,7 +88,7 @@ def read_rows(
             row = SliceRow.of_json(text)
             counts = counter(row.number)
             records = read(row.ranges, reached=counts.reach, seen=counts.see)
-            yield from counted(_dated(records, counts), counts, row.index)
+            yield from map(decoding, counted(_dated(records, counts), counts, row.index))
 
 
 def _dated(batches: Iterable[pa.RecordBatch], counter: SliceCounter) -> Iterator[pa.RecordBatch]:

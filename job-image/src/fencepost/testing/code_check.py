@@ -1,7 +1,7 @@
 """Import a pipeline's code, and compare the columns of its frames with its tables, as the start of a run does.
 
 `python -m fencepost.testing.code_check` reads a request of `fencepost check` on its standard input, on the author's
-machine or in the pipeline's image. Neither Kafka nor Cassandra is asked.
+machine or in the pipeline's image. Neither Kafka nor Cassandra is asked; the schema registry is, for the columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fencepost.context import takes_record_batches
 from fencepost.contract import CassandraSink, DeclaredSink, FunctionSink, PluginSink, Reason
 from fencepost.contract.code_check import CodeAnswer, CodeProblem, CodeRequest, DeclaredTable
 from fencepost.entrypoint import load
-from fencepost.errors import BadSpec, DriverError
+from fencepost.errors import BadSpec, DependencyDown, DriverError
 from fencepost.sinks import Sink, SinkTask
 from fencepost.sinks.cassandra.purge_index import COORDINATES
 from fencepost.sinks.cassandra.table_metadata import Table
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from fencepost.formats.decoding import Decoding
+
     OpenSession = Callable[[Mapping[str, str]], AbstractContextManager[SparkSession]]
 
 _ARGUMENTS: Final = 2
+_PATIENCE: Final = 2.0
+"""Seconds for the schema registry."""
+_ENTRYPOINT: Final = "spec.job.entrypoint"
+_REGISTRY: Final = "spec.source.kafka.schemaRegistry"
 
 
 def main() -> None:
@@ -47,15 +53,31 @@ def main() -> None:
 
 def answer(request: CodeRequest, session: OpenSession = local_session) -> CodeAnswer:
     """Return what is wrong with the code: the first thing that ends a run. `session` opens one for a block."""
+    place = _ENTRYPOINT
     try:
         function = load(request.config.entrypoint, Path(request.code_dir))
         _check_kind(function, request)
         _check_sinks(request)
+        place = _REGISTRY
+        decoding = _decoding(request)
+        place = _ENTRYPOINT
         with session(_settings(request.config.spark_conf)) as spark:
-            _check_frames(spark, function, request)
+            _check_frames(spark, function, request, decoding)
     except DriverError as error:
-        return CodeAnswer(problems=(CodeProblem(message=error.message, remedy=error.remedy),))
+        return CodeAnswer(problems=(CodeProblem(message=error.message, remedy=error.remedy, place=place),))
     return CodeAnswer()
+
+
+def _decoding(request: CodeRequest) -> Decoding:
+    """Ask the schema registry for the columns of keys and values, if the spec has any. Raises DriverError."""
+    from fencepost.formats.opening import open_decoding  # noqa: PLC0415 - few pipelines need it
+
+    folder = Path(request.registry_credentials or os.devnull)
+    try:
+        return open_decoding(request.config.source, folder, patience=_PATIENCE, task_patience=_PATIENCE)
+    except DependencyDown as error:
+        remedy = "Name an address that answers from here with --registry, and an account with --registry-credentials."
+        raise DependencyDown(error.message, reason=error.reason, remedy=remedy) from error
 
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
@@ -95,13 +117,13 @@ def _check_sinks(request: CodeRequest) -> None:
             find_plugin(sink.plugin, sink.name)
 
 
-def _check_frames(spark: SparkSession, function: Callable[..., Any], request: CodeRequest) -> None:
+def _check_frames(spark: SparkSession, function: Callable[..., Any], request: CodeRequest, decoding: Decoding) -> None:
     """Plan an empty batch, as a run does before its first one. Raises DriverError."""
     from fencepost.spark.runner import runner  # noqa: PLC0415 - Spark's imports take a second
 
     config = replace(request.config, spark_master="local", spark_conf={})
     sinks = {sink.name: _CheckedSink(sink, _table(sink, request.tables)) for sink in config.sinks}
-    runner(function, spark=spark, config=config, sinks=sinks, properties={}).check()
+    runner(function, spark=spark, config=config, sinks=sinks, properties={}, decoding=decoding).check()
 
 
 def _table(sink: DeclaredSink, tables: Mapping[str, DeclaredTable]) -> Table | None:

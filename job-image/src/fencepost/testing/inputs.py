@@ -34,21 +34,46 @@ def read_records(path: Path | str) -> list[dict[str, Any]]:
     ]
 
 
-def frame(spark: SparkSession, records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> DataFrame:
+def frame(
+    spark: SparkSession,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    topic: str = "test",
+    key: str | None = None,
+    value: str | None = None,
+) -> DataFrame:
     """Return records as a transform receives them; fields that a record leaves out are filled in.
 
     Fields: topic, partition (0), offset (its position), timestamp (1970, UTC), key, value, headers ([(str, bytes)]).
+    `key` and `value` are the types of decoded ones, as Spark's DDL: 'struct<id: bigint, origin: string>'.
     """
-    return spark.createDataFrame([tuple(row.values()) for row in _filled(records, topic)], SCHEMA)
+    return spark.createDataFrame([tuple(row.values()) for row in _filled(records, topic)], _columns(key, value))
 
 
-def record_batch(records: Iterable[Mapping[str, Any]], *, topic: str = "test") -> pa.RecordBatch:
-    """Return records as a transform of record batches receives them; the same fields as of `frame`."""
+def _columns(key: str | None, value: str | None) -> str:
+    return SCHEMA.replace(" key binary, value binary,", f" key {key or 'binary'}, value {value or 'binary'},")
+
+
+def record_batch(
+    records: Iterable[Mapping[str, Any]],
+    *,
+    topic: str = "test",
+    key: pa.DataType | None = None,
+    value: pa.DataType | None = None,
+) -> pa.RecordBatch:
+    """Return records as a transform of record batches receives them; the same fields as of `frame`.
+
+    `key` and `value` are the types of decoded ones.
+    """
     rows = [
         {**row, "headers": [{"key": key, "value": value} for key, value in row["headers"] or ()] or None}
         for row in _filled(records, topic)
     ]
-    return pa.RecordBatch.from_pylist(rows, ARROW_SCHEMA)
+    schema = ARROW_SCHEMA
+    for name, kind in (("key", key), ("value", value)):
+        if kind is not None:
+            schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
+    return pa.RecordBatch.from_pylist(rows, schema)
 
 
 def _filled(records: Iterable[Mapping[str, Any]], topic: str) -> Iterator[dict[str, Any]]:

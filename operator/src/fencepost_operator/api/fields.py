@@ -172,6 +172,20 @@ KafkaName = Annotated[
     Matching("[A-Za-z0-9._-]+", "a name in Kafka: letters, digits, dots, underscores and hyphens"),
 ]
 """The name of a topic or a consumer group's id."""
+RegistryUrl = Annotated[
+    str,
+    Field(max_length=500),
+    Matching(
+        r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?",
+        "an address as http://host:port or https://host:port/path, without account and query",
+        in_words=True,
+    ),
+]
+MessageName = Annotated[
+    str,
+    Field(max_length=500),
+    Matching("[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*", "a message's full name, such as air.Flight"),
+]
 PARTITION: Final = re.compile("[A-Za-z0-9._-]+/[0-9]+")
 PartitionKey = Annotated[str, Field(max_length=260), Matching(PARTITION.pattern, "topic/partition, such as flights/0")]
 _SERVER: Final = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from fencepost.contract import kafka_properties, spark_conf
+from fencepost.contract import Format, kafka_properties, spark_conf
 from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index_name, is_of_records_alone
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
@@ -148,6 +148,7 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
     yield from _pinned_contradictions(spec)
     yield from _state_contradictions(spec)
     yield from _batch_contradictions(spec.source.kafka)
+    yield from _format_contradictions(spec.source.kafka)
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
 
@@ -179,6 +180,15 @@ def _state_contradictions(spec: Spec) -> Iterator[Violation]:
             f"is {Rollback.ENABLED}, and earlier code may not read the state that the new code has written",
             f"set it to {Rollback.DISABLED}",
         )
+
+
+def _format_contradictions(source: KafkaSpec) -> Iterator[Violation]:
+    for name, declared in (("key", source.key), ("value", source.value)):
+        place = f"spec.source.kafka.{name}"
+        if declared is not None and source.schema_registry is None:
+            yield Violation(place, "is there without schemaRegistry", "add schemaRegistry beside it, or remove it")
+        if declared is not None and declared.message is not None and declared.format is not Format.PROTOBUF:
+            yield Violation(f"{place}.message", f"is there with format {declared.format}", "remove it")
 
 
 def _batch_contradictions(source: KafkaSpec) -> Iterator[Violation]:

@@ -34,6 +34,9 @@ from fencepost_operator.api.quantities import format_duration, jvm_memory, parse
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123000, tzinfo=UTC)
 
+AVRO = {"format": "avro", "subject": "orders-value", "version": 3}
+REGISTRY = {"schemaRegistry": {"url": "http://registry:8081"}}
+
 
 def created(key: object) -> dict[str, Any]:
     return {"createTable": key}
@@ -214,6 +217,32 @@ def test_a_spec_without_any_default_filled_in_is_read() -> None:
                 ({"partitionKey": ["a"], "defaultTimeToLive": 0}, "defaultTimeToLive"),
                 ({"partitionKey": ["a"], "compaction": {"compaction_window_size": "1"}}, "compaction"),
                 ({"partitionKey": ["a"], "compaction": {"class": "x'} AND"}}, "compaction.class"),
+            ]
+        ),
+        *(
+            (
+                {"source": {"kafka": {"bootstrapServers": "k:1", "topics": ["t"], **registry, "value": value}}},
+                f"spec.source.kafka.{field}",
+            )
+            for registry, value, field in [
+                ({}, AVRO, "value"),
+                (REGISTRY, {**AVRO, "message": "m"}, "value.message"),
+                (REGISTRY, {**AVRO, "version": 0}, "value.version"),
+                (REGISTRY, {**AVRO, "version": "latest"}, "value.version"),
+                (REGISTRY, {**AVRO, "format": "xml"}, "value.format"),
+                (REGISTRY, {**AVRO, "subject": ""}, "value.subject"),
+                (REGISTRY, {**AVRO, "format": "protobuf", "message": "a-b"}, "value.message"),
+                *(
+                    ({"schemaRegistry": {"url": url}}, AVRO, "schemaRegistry.url")
+                    for url in (
+                        "registry:8081",
+                        "ftp://r",
+                        "http://me:secret@r",
+                        "http://r?x=1",
+                        "http://r/a b",
+                        "file:///x",
+                    )
+                ),
             ]
         ),
         ({"sinks": [{"name": "a", "kafka": {"topic": "orders"}}]}, "spec.sinks[0].kafka.topic"),

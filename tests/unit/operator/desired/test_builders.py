@@ -80,6 +80,8 @@ FULL: dict[str, Any] = {
             "mirrorToGroup": "orders-fence",
             "properties": {"security.protocol": "SASL_SSL"},
             "propertiesFrom": {"secretName": "kafka"},
+            "schemaRegistry": {"url": "https://registry:8081", "credentialsFrom": {"secretName": "registry"}},
+            "value": {"format": "avro", "subject": "orders-value", "version": 3},
         }
     },
     "checkpoint": {
@@ -285,7 +287,8 @@ def test_the_content_of_what_is_referenced_counts() -> None:
 
 def test_references() -> None:
     _, spec = pipeline_and_spec("full")
-    assert referenced(spec) == ("ConfigMap/code", "ConfigMap/settings", "Secret/account", "Secret/kafka", "Secret/s")
+    config_maps = ("ConfigMap/code", "ConfigMap/settings")
+    assert referenced(spec) == (*config_maps, "Secret/account", "Secret/kafka", "Secret/registry", "Secret/s")
     assert optional_references(spec) == {"ConfigMap/settings"}
 
 

@@ -17,6 +17,7 @@ from fencepost.batch import Batch, EventTime, Range, Written
 from fencepost.context import BatchContext, StreamContext
 from fencepost.contract import DriverConfig, Reason, StateConfig
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
+from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.kafka.reader import read
 from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job
 from fencepost.spark.jvm.query_progress import QueryProgress
@@ -62,6 +63,7 @@ class StatefulQuery:
         sinks: Mapping[str, Sink],
         properties: Mapping[str, str],
         records: Read | None = None,
+        decoding: Decoding = AS_BYTES,
         states: Mapping[str, DataFrame] | None = None,
     ) -> None:
         self._spark = spark
@@ -73,7 +75,9 @@ class StatefulQuery:
         self._mode = _mode(state.output_mode)
         self._plans = _LaterPlans()
         reading = records or partial(read, properties=dict(properties), patience=config.task_patience)
-        self._source = StreamSource(spark, self._plans, read=reading, split=config.source.split_partitions)
+        self._source = StreamSource(
+            spark, self._plans, read=reading, decoding=decoding, split=config.source.split_partitions
+        )
         self._reports: QueryProgress | None = None
         self._failure: BaseException | None = None
         self._stream = stream

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from fencepost.batch import Batch
 from fencepost.contract import Reason
 from fencepost.errors import BadSpec
+from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.spark.jvm.streaming_table import StreamingTable
-from fencepost.spark.source import SCHEMA, Read, read_rows
+from fencepost.spark.source import Read, columns, read_rows
 from fencepost.spark.tasks.counts import ReadCounts
 from fencepost.spark.tasks.slice_row import SliceRow
 from fencepost.spark.tasks.slicing import NOTHING, LeftOut, slices
@@ -90,11 +91,19 @@ class StreamSource:
     """The source of one query. `counts` has what the tasks of the newest batch read."""
 
     def __init__(
-        self, spark: SparkSession, plans: Plans, *, read: Read, split: bool = True, name: str = "Kafka"
+        self,
+        spark: SparkSession,
+        plans: Plans,
+        *,
+        read: Read,
+        decoding: Decoding = AS_BYTES,
+        split: bool = True,
+        name: str = "Kafka",
     ) -> None:
         self._spark = spark
         self._plans = plans
         self._read = read
+        self._decoding = decoding
         self._split = split
         self._table = StreamingTable(spark, self, name=name)
         self.counts = ReadCounts(spark.sparkContext)
@@ -118,13 +127,17 @@ class StreamSource:
         self._table.failure = None
 
     def frame(self) -> DataFrame:
-        """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.SCHEMA`."""
-        return self._table.frame().mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
+        """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.columns`."""
+        return self._decoded(self._table.frame())
 
     def batch(self, batch: Batch) -> DataFrame:
         """Return the records of a batch as a DataFrame that is not streaming; `counts` is of them then."""
         rows = self._spark.createDataFrame([(text,) for text in self._sliced(batch)], "value string")
-        return rows.mapInArrow(partial(read_rows, self._read, self.counts.counter), SCHEMA)
+        return self._decoded(rows)
+
+    def _decoded(self, rows: DataFrame) -> DataFrame:
+        reading = partial(read_rows, self._read, self.counts.counter, self._decoding)
+        return rows.mapInArrow(reading, columns(self._decoding))
 
     def ran(self) -> None:
         """Learn that Spark has run a batch: from here on it plans those without records where they are due."""

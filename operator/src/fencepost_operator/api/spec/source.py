@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from fencepost.contract import KafkaEndpoint, kafka_properties
+from fencepost.contract import Format, KafkaEndpoint, RegistryEndpoint, kafka_properties
 from fencepost_operator.api.checks import SET, DurationRange, Matching, QuantityRange, Rule, keyed_by
 from fencepost_operator.api.effects import Effect
 from fencepost_operator.api.fields import (
@@ -17,8 +17,10 @@ from fencepost_operator.api.fields import (
     Count,
     KafkaName,
     Line,
+    MessageName,
     ObjectName,
     PartitionKey,
+    RegistryUrl,
     Seconds,
 )
 from fencepost_operator.api.model import Model
@@ -50,6 +52,41 @@ class StartingOffsetsSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRegistrySpec(Model, RegistryEndpoint):
+    """A schema registry with Confluent's REST API. The driver and its workers connect to it, the operator does not."""
+
+    url: RegistryUrl
+    """Address of the registry, such as https://registry.shop.svc:8081, with the path of the API if it has one."""
+    credentials_from: SecretReference | None = None
+    """Secret with the keys that the registry asks for: username and password, or token; ca.crt with the authorities of
+    its certificate; tls.crt and tls.key of a client certificate. Without ca.crt, the image's own authorities count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFormatSpec(Model):
+    """A schema of the registry. The column has its type; the records may be written with other schemas that it can
+    read.
+    """
+
+    MARKS = (
+        Rule(
+            f"!has(self.message) || self.format == '{Format.PROTOBUF}'",
+            f"needs the format {Format.PROTOBUF}; remove it",
+            field_path=".message",
+        ),
+    )
+
+    format: Format
+    """Format of the schema and of the records."""
+    subject: Annotated[Line, Field(min_length=1, max_length=500)]
+    """Subject of the schema to read with, such as flights-value."""
+    version: Annotated[int, Field(ge=1, le=2_147_483_647)]
+    """Version of the subject. It is pinned, so that a repeated batch has the same columns."""
+    message: MessageName | None = None
+    """Full name of the Protobuf message, such as air.Flight. Defaults to the first one of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSpec(Model, KafkaEndpoint):
     """Topics of one Kafka cluster. Each partition is read in batches, in the order of its offsets."""
 
@@ -64,6 +101,10 @@ class KafkaSpec(Model, KafkaEndpoint):
             "!has(self.minRecordsPerBatch) || self.minRecordsPerBatch <= self.maxRecordsPerBatch",
             "must not be more than maxRecordsPerBatch; lower it",
             field_path=".minRecordsPerBatch",
+        ),
+        Rule(
+            "has(self.schemaRegistry) || !(has(self.key) || has(self.value))",
+            "key and value must have a schemaRegistry beside them; add it, or remove them to get bytes",
         ),
     )
 
@@ -110,6 +151,18 @@ class KafkaSpec(Model, KafkaEndpoint):
     properties_from: SecretReference | None = None
     """Properties of the Kafka client from a Secret, in which each key is a property's librdkafka name. They take
     precedence over properties."""
+
+    schema_registry: SchemaRegistrySpec | None = None
+    key: RecordFormatSpec | None = None
+    """Schema of the keys. Keys are bytes by default."""
+    value: RecordFormatSpec | None = None
+    """Schema of the values. Values are bytes by default."""
+
+    @property
+    def registry_secret(self) -> str | None:
+        """The Secret with the registry's credentials."""
+        found = self.schema_registry.credentials_from if self.schema_registry else None
+        return found.secret_name if found else None
 
     @property
     def properties_secret(self) -> str | None:

@@ -40,6 +40,7 @@ def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
         "spark": _shaping(cluster.spark_conf),
         "outputMode": spec.stateful.output_mode if spec.stateful else "",
         "isolation": spec.source.kafka.properties.get(_ISOLATION, ""),
+        "formats": [encode(each) for each in (spec.source.kafka.key, spec.source.kafka.value)],
         "sinks": encode(spec.sinks),
         "configMaps": config_map_hashes(spec, references),
     }
@@ -72,7 +73,14 @@ def finishing_spec(old: Spec, new: Spec) -> Spec:
     properties = {key: value for key, value in after.properties.items() if key != _ISOLATION}
     if _ISOLATION in before.properties:
         properties[_ISOLATION] = before.properties[_ISOLATION]
-    kafka = replace(after, topics=before.topics, properties=properties)
+    kafka = replace(
+        after,
+        topics=before.topics,
+        properties=properties,
+        schema_registry=after.schema_registry or before.schema_registry,
+        key=before.key,
+        value=before.value,
+    )
     kept, state = old.stateful, new.stateful
     if kept is not None and state is not None:
         state = replace(state, output_mode=kept.output_mode)

@@ -96,7 +96,8 @@ def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[
 
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
-    optional = (spec.source.kafka.properties_secret, *(sink.options_secret for sink in spec.sinks))
+    source = spec.source.kafka
+    optional = (source.properties_secret, source.registry_secret, *(sink.options_secret for sink in spec.sinks))
     secrets = (*checkpoint_secrets(spec.checkpoint.cassandra), *(f"Secret/{name}" for name in optional if name))
     return tuple(sorted({*worker_references(spec), *secrets}))
 

@@ -17,6 +17,8 @@ from fencepost.contract import (
     KafkaSource,
     PinnedState,
     PluginSink,
+    RecordFormat,
+    RegistryEndpoint,
     StartingOffsets,
     StateConfig,
 )
@@ -30,7 +32,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
 from fencepost_operator.api.spec.sinks import CreateTableSpec
-from fencepost_operator.api.spec.source import PinnedStateSpec
+from fencepost_operator.api.spec.source import PinnedStateSpec, RecordFormatSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.identity.code import code_text
 from fencepost_operator.desired.resources import executor_heap, state_memory
@@ -128,7 +130,16 @@ def _source(spec: Spec) -> KafkaSource:
         max_bytes_per_batch=source.max_bytes_per_batch or _fitting_bytes(spec),
         split_partitions=source.split_partitions,
         mirror_to_group=source.mirror_to_group or "",
+        schema_registry=RegistryEndpoint(url=source.schema_registry.url) if source.schema_registry else None,
+        key=_format(source.key) if source.key else None,
+        value=_format(source.value) if source.value else None,
         properties=dict(source.properties),
+    )
+
+
+def _format(declared: RecordFormatSpec) -> RecordFormat:
+    return RecordFormat(
+        format=declared.format, subject=declared.subject, version=declared.version, message=declared.message or ""
     )
 
 

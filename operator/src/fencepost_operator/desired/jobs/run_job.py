@@ -19,6 +19,7 @@ from fencepost.contract import (
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
     NAME_SERVICE_PORT,
+    REGISTRY_CREDENTIALS_DIR,
     SINK_OPTIONS_DIR,
     DriverConfig,
     Variable,
@@ -181,6 +182,8 @@ def _mounted(spec: Spec, *, config_map: str) -> Iterator[_Mounted]:
         yield _Mounted("code", CODE_DIR, {"configMap": {"name": code}})
     if properties := spec.source.kafka.properties_secret:
         yield _Mounted("kafka", KAFKA_PROPERTIES_DIR, {"secret": {"secretName": properties}})
+    if registry := spec.source.kafka.registry_secret:
+        yield _Mounted("schema-registry", REGISTRY_CREDENTIALS_DIR, {"secret": {"secretName": registry}})
     if tls := spec.checkpoint.cassandra.tls:
         yield _Mounted("cassandra-tls", CASSANDRA_TLS_DIR, {"secret": {"secretName": tls.secret_name}})
     for index, sink in enumerate(spec.sinks):

@@ -86,6 +86,15 @@ OTHER: list[dict[str, Any]] = [
     {"cluster": {"sparkConf": {"spark.sql.session.timeZone": "UTC"}}},
     {"cluster": {"sparkConf": {"spark.executorEnv.REGION": "eu"}}},
     {"source": {"kafka": {**KAFKA, "properties": {"isolation.level": "read_uncommitted"}}}},
+    {
+        "source": {
+            "kafka": {
+                **KAFKA,
+                "schemaRegistry": {"url": "http://registry"},
+                "value": {"format": "avro", "subject": "orders-value", "version": 2},
+            }
+        }
+    },
     {"sinks": [{"name": "orders", "cassandra": {"keyspace": "shop", "table": "others"}}]},
 ]
 
@@ -107,6 +116,17 @@ def test_the_content_of_a_config_map_shapes_the_output_and_that_of_a_secret_does
     before = output_shape(one, {"ConfigMap/code": "1", "Secret/account": "1"})
     assert output_shape(one, {"ConfigMap/code": "1", "Secret/account": "2"}) == before
     assert output_shape(one, {"ConfigMap/code": "2", "Secret/account": "1"}) != before
+
+
+@pytest.mark.parametrize("registry", [None, {"url": "http://moved"}])
+def test_old_code_finishes_with_the_schema_that_it_began_with(registry: dict[str, Any] | None) -> None:
+    value = {"format": "avro", "subject": "orders-value", "version": 1}
+    old = spec_of(source={"kafka": {**KAFKA, "schemaRegistry": {"url": "http://registry"}, "value": value}})
+    new = spec_of(source={"kafka": {**KAFKA, **({"schemaRegistry": registry} if registry else {})}})
+    found = finishing_spec(old, new).source.kafka
+    assert found.value == old.source.kafka.value
+    assert found.schema_registry is not None
+    assert found.schema_registry.url == (registry or {"url": "http://registry"})["url"]
 
 
 def test_old_code_finishes_with_the_connections_and_sizes_of_now() -> None:
