@@ -55,7 +55,8 @@ def _expanded(nav: Any, pages: list[str], named: set[str]) -> Any:
             named |= set(found)
             made += found
         else:
-            made.append(_expanded(part, pages, named))
+            expanded = _expanded(part, pages, named)
+            made += [] if isinstance(expanded, dict) and [] in expanded.values() else [expanded]
     return made
 
 

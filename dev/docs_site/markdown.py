@@ -63,15 +63,30 @@ def _items(tokens: list[Token], lines: list[str]) -> list[_Item]:
 
 
 def _breaks(tokens: list[Token], lines: list[str]) -> set[int]:
-    """Return the lines before which an empty one belongs: of lists outside of lists, and of blocks within items."""
+    """Return the lines before which an empty one belongs.
+
+    These are lists outside of lists, blocks within items, and an item after one with such a block.
+    """
     found: set[int] = set()
-    depth = 0
+    open_items: list[bool] = []
+    """Of each item around a token, whether it holds a block."""
+    had_block = False
     for token in tokens:
-        depth += {"list_item_open": 1, "list_item_close": -1}.get(token.type, 0)
+        match token.type:
+            case "list_item_close":
+                had_block = open_items.pop()
+            case "list_item_open" if had_block and token.map is not None:
+                found.add(token.map[0])
+        if token.type == "list_item_open":
+            open_items.append(False)
+        had_block = had_block and token.type == "list_item_close"
         if token.map is None:
             continue
-        is_list = token.type in {"bullet_list_open", "ordered_list_open"} and depth == 0
-        if is_list or (token.type in _OWN_BLOCKS and depth > 0):
+        is_list = token.type in {"bullet_list_open", "ordered_list_open"} and not open_items
+        is_block = token.type in _OWN_BLOCKS and bool(open_items)
+        if is_block:
+            open_items = [True] * len(open_items)
+        if is_list or is_block:
             found |= {token.map[0], token.map[1]} if token.map[1] < len(lines) else {token.map[0]}
     return found
 

@@ -138,6 +138,10 @@ def test_lists_keep_their_items(pages: dict[str, Page]) -> None:
             "1. one\n   ```\n   code\n     more\n   ```\n2. two\n",
             "1.  one\n\n    ```\n    code\n      more\n    ```\n\n2.  two\n",
         ),
+        (
+            "1. one\n   ```\n   code\n   ```\n   more\n2. two\n",
+            "1.  one\n\n    ```\n    code\n    ```\n\n    more\n\n2.  two\n",
+        ),
         ("- one\nlazy\n", "-   one\n    lazy\n"),
         ("```\n- code\n  more\n```\n", "```\n- code\n  more\n```\n"),
     ],
