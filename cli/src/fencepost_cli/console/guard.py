@@ -34,7 +34,7 @@ _OF_ITSELF: Final = frozenset({"same-origin", "none"})
 # A redirect would keep the cookie back: to the browser, another site has begun the navigation.
 _WELCOME: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
-    '<title>Fencepost</title><p><a href="/">Open the console</a>'
+    '<title>Fencepost</title><link rel="icon" href="/static/icon.svg"><p><a href="/">Open the console</a>'
 )
 _CLOSED: Final = "Open the address that `fencepost console` printed: it has the token of this console."
 

@@ -49,6 +49,28 @@ def lists() -> Lists:
     return found
 
 
+def seeded(text: str = "harmless") -> Lists:
+    """A pipeline with one of everything, and this text wherever a tenant may write."""
+    lists = Lists()
+    world = lists.world
+    failure = {**FAILURE, "reason": text, "message": text, "remedy": text, "log": [text, text]}
+    world.body = pipeline(message=text, failure=failure, run=run(text), rewind=text)
+    said = {"type": text, "status": "True", "reason": text, "message": text, "lastTransitionTime": SINCE}
+    world.body["status"]["conditions"].append({**said, "observedGeneration": 1})
+    world.related_objects[Related.EVENTS] = [warning(text, text)]
+    world.log_text = json.dumps({**COMMITTED, "time": text}) + f"\n{text}"
+    encoded = text.encode()
+    letter = dead_letter("orders", 7, value=encoded, key=encoded, headers=((text, encoded),), error=text)
+    world.keep(replace(letter, reason=text, traceback=text, retried_to=text, retried_by=text, retried_at=letter.at))
+    world.snapshot_rows = [replace(one, trigger=text, name=text, code=text) for one in world.snapshot_rows]
+    world.records = [replace(one, driver=text, code=text) if one.base else one for one in world.records]
+    metadata = {"name": text, "namespace": "shop", "uid": "u", "creationTimestamp": SINCE}
+    status = {"phase": text, "message": text, "steps": [{"name": "Stop", "state": "Done", "message": text}]}
+    spec = {"pipeline": "orders", "to": {"snapshot": "x"}}
+    world.related_objects[Related.REWINDS] = [{"metadata": metadata, "spec": spec, "status": status}]
+    return lists
+
+
 def run(pod: str) -> dict[str, Any]:
     return {
         "name": "orders-run-2", "epoch": 2, "specHash": "h", "clusterGeneration": 1, "recordedAt": SINCE,
@@ -203,26 +225,7 @@ def test_a_large_record_is_cut_for_the_browser(lists: Lists) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_tenants_text_stays_text_on_every_part(text: str) -> None:
     def pages(text: str) -> list[str]:
-        lists = Lists()
-        world = lists.world
-        failure = {**FAILURE, "reason": text or "x", "message": text, "remedy": text, "log": [text, text]}
-        world.body = pipeline(message=text, failure=failure, run=run(text), rewind=text)
-        world.body["status"]["conditions"].append(
-            {"type": text, "status": "True", "reason": text, "message": text, "lastTransitionTime": SINCE}
-            | {"observedGeneration": 1}
-        )
-        world.related_objects[Related.EVENTS] = [warning(text, text)]
-        world.log_text = json.dumps({**COMMITTED, "time": text}) + f"\n{text}"
-        encoded = text.encode()
-        letter = dead_letter("orders", 7, value=encoded, key=encoded, headers=((text, encoded),), error=text)
-        world.keep(replace(letter, reason=text, traceback=text, retried_to=text, retried_by=text, retried_at=letter.at))
-        world.snapshot_rows = [replace(one, trigger=text, name=text, code=text) for one in world.snapshot_rows]
-        world.records = [replace(one, driver=text, code=text) if one.base else one for one in world.records]
-        metadata = {"name": text, "namespace": "shop", "uid": "u", "creationTimestamp": SINCE}
-        status = {"phase": text, "message": text, "steps": [{"name": "Stop", "state": "Done", "message": text}]}
-        spec = {"pipeline": "orders", "to": {"snapshot": "x"}}
-        world.related_objects[Related.REWINDS] = [{"metadata": metadata, "spec": spec, "status": status}]
-        client = lists.browser()
+        client = seeded(text).browser()
         parts = ("", "/status", "/record", "/batches", "/rewinds", "/letters/orders/0/7")
         answers = [client.get(PAGE + part) for part in parts]
         assert [answer.status_code for answer in answers] == [200] * len(parts)
