@@ -16,7 +16,7 @@ from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost.state.state_check import StateCheck
 from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
-from fencepost_operator.observation import CassandraSettings
+from fencepost_operator.observation import CassandraSettings, StartingPoint
 
 
 @dataclass(slots=True)
@@ -187,6 +187,16 @@ class FakeFences:
         rows = [row for row in self.world.table.history if row.pipeline == pipeline and row.version >= version]
         pairs = itertools.pairwise(rows)
         return next((before.offsets for before, after in pairs if after.committed_at != before.committed_at), None)
+
+    async def committed_at(
+        self, connection: CassandraConnection, pipeline: str, moment: datetime
+    ) -> StartingPoint | None:
+        del connection
+        clock = int(moment.timestamp() * 1_000_000)
+        rows = [row for row in self.world.table.history if row.pipeline == pipeline and row.clock <= clock]
+        if not rows:
+            return None
+        return StartingPoint(offsets=rows[-1].offsets, topic_ids=rows[-1].topic_ids, clock=rows[-1].clock)
 
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         del connection

@@ -78,6 +78,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [streaming.fencepost.dev]
   resources: [pipelinerewinds/status]
   verbs: [update]
+# Trials of new code.
+- apiGroups: [streaming.fencepost.dev]
+  resources: [pipelinetrials]
+  verbs: [get, list, watch]
+- apiGroups: [streaming.fencepost.dev]
+  resources: [pipelinetrials/status]
+  verbs: [update]
 # Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
 - apiGroups: [streaming.fencepost.dev]
   resources: [streamingpipelines/finalizers]

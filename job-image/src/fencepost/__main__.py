@@ -1,4 +1,4 @@
-"""The commands of the job image: `fencepost run`, and `fencepost purge` for a rewind."""
+"""The commands of the job image: `fencepost run`, `fencepost purge` for a rewind, and `fencepost trial`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fencepost.contract import TERMINATION_LOG, DriverConfig, Variable
 from fencepost.driver import purge_command as purging
 from fencepost.driver import run as driver
 from fencepost.driver.reporting import logs
+from fencepost.driver.trial import run as trying
 
 
 def main() -> NoReturn:
@@ -19,7 +20,8 @@ def main() -> NoReturn:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help=f"run the pipeline that the file in {Variable.CONFIG_FILE} describes")
     purge = commands.add_parser("purge", help="count or delete the output of the offsets in the file beside it")
-    for command in (run, purge):
+    trial = commands.add_parser("trial", help="run new code on committed records, write nothing, and compare its rows")
+    for command in (run, purge, trial):
         command.add_argument(
             "--termination-log",
             type=Path,
@@ -30,6 +32,8 @@ def main() -> NoReturn:
     logs.set_up()
     if options.command == "purge":
         purging.run(os.environ, termination_log=options.termination_log)
+    if options.command == "trial":
+        trying.run(os.environ, termination_log=options.termination_log)
     driver.run(os.environ, termination_log=options.termination_log, parse=DriverConfig.from_json)
 
 

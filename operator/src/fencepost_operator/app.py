@@ -34,12 +34,14 @@ from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
 from fencepost_operator.adapters.kubernetes.revisions import KubernetesRevisions
 from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.trial_jobs import KubernetesTrialJobs
+from fencepost_operator.adapters.kubernetes.trials import KubernetesTrials
 from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.pager_setup import heartbeat_of, pager_of
-from fencepost_operator.ports import Ports
+from fencepost_operator.ports import Ports, TrialPorts, Uncounted
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.leadership import Leadership, LeaseLost
 from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
@@ -48,6 +50,7 @@ from fencepost_operator.runtime.metrics.scrapes import Scrapes
 from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
 from fencepost_operator.runtime.probes import Probes
 from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.trial_reconciler import TrialReconciler
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 
@@ -74,7 +77,7 @@ class _Progress:
     waiting_for: str | None = "the API server"
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its end
     """Run the operator until SIGTERM or SIGINT. Raises a fatal error; Kubernetes then restarts the operator."""
     clock, metrics, progress = SystemClock(), PrometheusMetrics(), _Progress()
     probes, scrapes = Probes(metrics, unready=lambda: progress.waiting_for), Scrapes(metrics)
@@ -137,21 +140,13 @@ async def run(settings: Settings) -> None:
                 pager=pager,
                 may_write=may_write,
             ),
-            config=ReconcileConfig(
-                cluster_uid=uid,
-                scope=settings.scope,
-                runbook_url=settings.runbook_url,
-                cluster_domain=settings.cluster_domain,
-                chart=chart,
-                resync_interval=settings.resync_seconds,
-                max_concurrent_restarts=settings.max_concurrent_restarts,
-                page_not_ready_after=settings.pages_not_ready_for,
-                page_resolve_after=settings.pages_resolve_after,
-            ),
+            config=_reconcile_config(settings, uid, chart),
         )
         reconciler.permits.begin(await _restarting(pipelines, settings), clock.now(), clock.monotonic())
         loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
         stack.push_async_callback(loops.close)
+        trials = _loops_of_trials(api, recorder, runs, pipelines, reconciler)
+        stack.push_async_callback(trials.close)
         pager.wake = loops.wake
         await stack.enter_async_context(_beside(pager.run(), name="pager"))
         if settings.heartbeat_secret:
@@ -164,11 +159,49 @@ async def run(settings: Settings) -> None:
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(
             loops,
+            trials,
             note_pod=runs.note_pod,
             note_part=releases.note_change,
             namespaces=settings.watch_namespaces,
         )
         log.info("stopping", extra={"reason": "Stopping"})
+
+
+def _loops_of_trials(
+    api: ApiServer,
+    recorder: EventRecorder,
+    runs: KubernetesRuns,
+    pipelines: KubernetesPipelines,
+    reconciler: Reconciler,
+) -> Controller:
+    """Return the loops of trials, which share the pipelines' ports and nothing of their passes."""
+    shared = reconciler.ports
+    ports = TrialPorts(
+        trials=KubernetesTrials(api, recorder),
+        jobs=KubernetesTrialJobs(api, runs),
+        pipelines=pipelines,
+        objects=shared.objects,
+        fences=shared.fences,
+        clock=shared.clock,
+        may_write=shared.may_write,
+    )
+    trials = TrialReconciler(ports=ports, config=reconciler.config)
+    return Controller(trials.reconcile, metrics=Uncounted(), clock=shared.clock)
+
+
+def _reconcile_config(settings: Settings, uid: str, chart: str) -> ReconcileConfig:
+    """Return what decisions need of the settings; `uid` is the cluster's, `chart` the digest of what Helm renders."""
+    return ReconcileConfig(
+        cluster_uid=uid,
+        scope=settings.scope,
+        runbook_url=settings.runbook_url,
+        cluster_domain=settings.cluster_domain,
+        chart=chart,
+        resync_interval=settings.resync_seconds,
+        max_concurrent_restarts=settings.max_concurrent_restarts,
+        page_not_ready_after=settings.pages_not_ready_for,
+        page_resolve_after=settings.pages_resolve_after,
+    )
 
 
 async def _serve_securely(stack: AsyncExitStack, settings: Settings, api: ApiServer, scrapes: Scrapes) -> None:

@@ -14,9 +14,11 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from fencepost.contract import ReportedLoss, Verdict
 from fencepost.contract.purge_request import PurgeReport
+from fencepost.contract.trial import TrialReport
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost.state.state_check import StateCheck
+from fencepost_operator.api.pipeline import Pipeline
 from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.rewind import Rewind
 
@@ -386,6 +388,39 @@ class PurgeJob:
     message: str = ""
     exit_code: int | None = None
     issue: PodIssue | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialJob:
+    """The Job of a trial: as a run's, with the report that its pod wrote, and whether it took too long."""
+
+    run: Run
+    report: TrialReport | None = None
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingPoint:
+    """What a pipeline had committed at a moment; `clock` is the fence row's, in µs."""
+
+    offsets: Mapping[str, int]
+    topic_ids: Mapping[str, str]
+    clock: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFacts:
+    """What a trial depends on, as far as its next step needs it; `now` is when it was seen."""
+
+    now: datetime
+    pipeline: Fact[Pipeline | None]
+    row: Fact[FenceRow | None] | NotAsked = NotAsked()
+    start: Fact[StartingPoint | None] | NotAsked = NotAsked()
+    """What the pipeline had committed where the trial begins; Known(None) where that is not known any more."""
+    references: Fact[References] | NotAsked = NotAsked()
+    """The objects that the spec names that is tried."""
+    job: Fact[TrialJob | None] | NotAsked = NotAsked()
+    progress: Fact[BatchProgress | None] | NotAsked = NotAsked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

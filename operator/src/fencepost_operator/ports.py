@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from fencepost.contract import ReportedLoss
 from fencepost.fence import BatchProgress, FenceRow
@@ -27,6 +27,8 @@ from fencepost_operator.api import (
     Rewind,
     RewindStatus,
     Status,
+    Trial,
+    TrialStatus,
 )
 from fencepost_operator.observation import (
     Backlog,
@@ -39,7 +41,9 @@ from fencepost_operator.observation import (
     ReleaseState,
     RunList,
     SparkCluster,
+    StartingPoint,
     TopicSettings,
+    TrialJob,
     UnreadRecords,
     Watermarks,
 )
@@ -121,6 +125,53 @@ class Pipelines(Protocol):
 
     async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         """Record Kubernetes Events on the pipeline; repeats of one (reason, message) are counted, not added."""
+        ...
+
+
+class PipelinesToTry(Protocol):
+    """The pipelines of trials: read one, and promote the code of a trial."""
+
+    async def read(self, key: ObjectKey) -> Pipeline | None:
+        """Return the pipeline as the API server has it now, or None when it is gone."""
+        ...
+
+    async def set_job(self, pipeline: Pipeline, job: Mapping[str, Any]) -> None:
+        """Set fields of spec.job, on condition of the resourceVersion of `pipeline`. Raises Conflict."""
+        ...
+
+
+class Trials(Protocol):
+    """The PipelineTrial objects: read one, write its status and its Events."""
+
+    async def read(self, key: ObjectKey) -> Trial | None:
+        """Return the trial as the API server has it now, None when it is gone, or its kind is not installed."""
+        ...
+
+    async def write_status(self, trial: Trial, status: TrialStatus) -> Trial:
+        """Replace the status, on condition of the resourceVersion; return it as written. Raises Conflict."""
+        ...
+
+    async def publish(self, trial: Trial, events: Sequence[Event]) -> None:
+        """Record Kubernetes Events on the trial."""
+        ...
+
+
+class TrialJobs(Protocol):
+    """The Jobs of trials; `pipeline` is the one whose code they stand in for."""
+
+    async def find(self, pipeline: ObjectKey, name: str, owner: str) -> TrialJob | None:
+        """Return the Job of this name that the object with the uid `owner` owns, None without one."""
+        ...
+
+    async def start(self, pipeline: ObjectKey, job: Manifest, config_map: Manifest) -> None:
+        """Create the ConfigMap, then the Job; nothing to do when they exist.
+
+        Raises Rejected when an object of that name has another owner.
+        """
+        ...
+
+    async def stop(self, pipeline: ObjectKey, name: str, owner: str) -> None:
+        """Delete the Job of this owner with its pod; nothing to do without one."""
         ...
 
 
@@ -383,6 +434,15 @@ class FenceStore(Protocol):
         """
         ...
 
+    async def committed_at(
+        self, connection: CassandraConnection, pipeline: str, moment: datetime
+    ) -> StartingPoint | None:
+        """Return what was committed at a moment by the history; None where that does not reach back so far.
+
+        Raises Rejected where the history of an hour is too long to read.
+        """
+        ...
+
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and its snapshots. Raises Conflict when the row is elsewhere."""
         ...
@@ -431,12 +491,37 @@ class Access(StrEnum):
     """Its address has sent too many unknown tokens."""
 
 
-class Metrics(Protocol):
-    """Where the loop reports its figures."""
+class LoopMetrics(Protocol):
+    """Where loops of whichever kind report their passes."""
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
         """Count a pass of the loop and its duration."""
         ...
+
+    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
+        """Say that the loop of an object is alive: it begins a pass."""
+        ...
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the series of an object that is gone."""
+        ...
+
+
+class Uncounted:
+    """Loops that report nothing: those of trials, which end."""
+
+    def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
+        """Count nothing."""
+
+    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
+        """Say nothing."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop nothing."""
+
+
+class Metrics(LoopMetrics, Protocol):
+    """Where the loop of a pipeline reports its figures."""
 
     def observed(self, key: ObjectKey, status: Status, committed: Mapping[str, int], backlog: Backlog | None) -> None:
         """Set the pipeline's gauges; `backlog` is None while it is unknown."""
@@ -444,10 +529,6 @@ class Metrics(Protocol):
 
     def committed(self, key: ObjectKey, row: FenceRow) -> None:
         """Count the last commit of the fence row, once."""
-        ...
-
-    def heartbeat(self, key: ObjectKey, now: datetime) -> None:
-        """Say that the pipeline's loop is alive: it begins a pass."""
         ...
 
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
@@ -460,10 +541,6 @@ class Metrics(Protocol):
 
     def restarts(self, *, in_progress: int, queued: int) -> None:
         """Set how many pipelines are restarted by plan, and how many wait for their turn."""
-        ...
-
-    def forget(self, key: ObjectKey) -> None:
-        """Drop the series of a pipeline that is gone."""
         ...
 
 
@@ -483,5 +560,19 @@ class Ports:
     metrics: Metrics
     clock: SteadyClock
     pager: Pager = field(default_factory=NoPager)
+    may_write: Callable[[], None] = lambda: None
+    """Raises NotLeading while another replica of the operator may act."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPorts:
+    """The ports of the loop of trials."""
+
+    trials: Trials
+    jobs: TrialJobs
+    pipelines: PipelinesToTry
+    objects: Objects
+    fences: FenceStore
+    clock: Clock
     may_write: Callable[[], None] = lambda: None
     """Raises NotLeading while another replica of the operator may act."""

@@ -216,8 +216,8 @@ class Pipeline:
         self.config = replace(self.config, epoch=after.epoch)
         return self.config
 
-    def start(self, config: DriverConfig | None = None, **variables: str) -> Run:
-        """Start a driver process; without a configuration, under a new epoch."""
+    def start(self, config: DriverConfig | None = None, *command: str, **variables: str) -> Run:
+        """Start a driver process, or another command of the image; without a configuration, under a new epoch."""
         chosen = config or self.take_over()
         number = len(self.runs)
         log = self.folder / f"driver-{number}.log"
@@ -240,7 +240,7 @@ class Pipeline:
                     "--volume", f"{PACKAGE}:{PACKAGE_IN_IMAGE}:ro", "--volume", f"{CODE}:/opt/fencepost/code:ro",
                     "--volume", f"{last}:/dev/termination-log",
                     *(f"--volume={source}:{target}:ro" for target, source in self.volumes.items()),
-                    *(f"--env={key}={value}" for key, value in environment.items()), self.image,
+                    *(f"--env={key}={value}" for key, value in environment.items()), self.image, *command,
                 ],
                 stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from fencepost_operator import adapters
 from fencepost_operator.adapters.kubernetes.api_server import SECRETS, Resource
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION
+from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_PLURAL, VERSION
 from fencepost_operator.runtime.watches import CHILDREN, PARTS
 from unit.charts.rendering import Object, objects
 
@@ -63,7 +63,7 @@ def resources(module: ModuleType, argument: ast.expr) -> list[Resource]:
 def asked() -> set[Right]:
     """What the adapters, the watches and Helm do."""
     found = {right for module in modules() for right in calls(module)}
-    kinds = (*CHILDREN, *PARTS, (GROUP, VERSION, PLURAL), (GROUP, VERSION, REWIND_PLURAL))
+    kinds = (*CHILDREN, *PARTS, *((GROUP, VERSION, plural) for plural in (PLURAL, REWIND_PLURAL, TRIAL_PLURAL)))
     found |= {(verb, dotted(group, plural)) for group, _, plural in kinds for verb in ("list", "watch")}
     chart = {dotted(item["apiVersion"].rpartition("/")[0], f"{item['kind'].lower()}s") for item in charted()}
     found |= {(verb, resource) for resource in (*chart, str(SECRETS)) for verb in HELM_ASKS_FOR}

@@ -32,6 +32,8 @@ class Reason(StrEnum):
     LOSS_ACCEPTED = "LossAccepted"
     REWINDING = "Rewinding"
     REWOUND = "Rewound"
+    TRYING = "Trying"
+    TRIED = "Tried"
     # Steady states
     STREAMING = "Streaming"
     CATCHING_UP = "CatchingUp"
@@ -56,6 +58,8 @@ class Reason(StrEnum):
     REWIND_REFUSED = "RewindRefused"
     REWIND_LATE = "RewindLate"
     PURGE_FAILED = "PurgeFailed"
+    TRIAL_REFUSED = "TrialRefused"
+    TRIAL_FAILED = "TrialFailed"
     RESTART_BUDGET_EXHAUSTED = "RestartBudgetExhausted"
     ROLLED_BACK = "RolledBack"
     KAFKA_PROPERTIES_INVALID = "KafkaPropertiesInvalid"

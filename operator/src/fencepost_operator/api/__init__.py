@@ -114,6 +114,7 @@ from fencepost_operator.api.vocabulary import (
     asks_to_abandon,
     condition_after,
     condition_of,
+    conditions_after,
 )
 
 __all__ = [
@@ -225,6 +226,7 @@ __all__ = [
     "asks_to_abandon",
     "condition_after",
     "condition_of",
+    "conditions_after",
     "is_revision_of",
     "parse",
     "read_pipeline",

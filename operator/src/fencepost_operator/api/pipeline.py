@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from fencepost_operator.api.codec import decode_leniently, encode
+from fencepost_operator.api.managers import manager_of
 from fencepost_operator.api.parsing import parse, parse_checkpoint, parse_deletion_policy
 from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
@@ -37,6 +38,8 @@ class Pipeline:
     """What is wrong with the spec of the object while `spec` and `written` are the last valid ones."""
     irretrievable: str = ""
     """Why the last valid or stable spec is not in effect although a revision of it was kept, and what to do."""
+    managed_by: str = ""
+    """The tool that writes the spec from a repository: 'Argo CD', 'Flux' or 'Helm'; '' where none is known to."""
     superseded: Spec | None = None
     """The spec of the object, which failed, while `spec` and `written` are the stable ones in its place."""
 
@@ -99,6 +102,7 @@ def read_pipeline(body: Mapping[str, Any]) -> Pipeline:
         annotations=dict(metadata.get("annotations") or {}),
         written=written,
         deletion_policy=policy or DeletionPolicy.RETAIN,
+        managed_by=manager_of(metadata),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -158,4 +158,22 @@ def condition_after(
         message=message,
         last_transition_time=kept or now.replace(microsecond=0),
         observed_generation=generation,
+    )
+
+
+def conditions_after(
+    before: Sequence[Condition],
+    reason: str,
+    message: str,
+    *,
+    is_ready: bool,
+    other: str | None,
+    now: datetime,
+    generation: int,
+) -> tuple[Condition, ...]:
+    """Return the conditions of an object that asks for something once: Ready, and `other` where there is one."""
+    wanted = [("Ready", "True" if is_ready else "False"), *([(other, "True")] if other else ())]
+    return tuple(
+        condition_after(before, kind, status, reason, message, now=now, generation=generation)
+        for kind, status in wanted
     )

@@ -18,6 +18,7 @@ CONFIG_HASH: Final = f"{GROUP}/config-hash"
 DRIVER: Final = "driver"
 WORKER: Final = "worker"
 PURGE: Final = "purge"
+TRIAL: Final = "trial"
 REVISION: Final = "revision"
 
 
@@ -34,6 +35,11 @@ def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:
 def purge_labels(key: ObjectKey) -> dict[str, str]:
     """Return the labels of the Job of a rewind, its pod and its ConfigMap."""
     return _labels(key, PURGE)
+
+
+def trial_labels(key: ObjectKey) -> dict[str, str]:
+    """Return the labels of the Job of a trial, its pod and its ConfigMap; `key` is the pipeline's."""
+    return _labels(key, TRIAL)
 
 
 def _labels(key: ObjectKey, component: str) -> dict[str, str]:

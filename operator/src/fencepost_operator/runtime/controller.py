@@ -20,7 +20,7 @@ from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import PIPELINE
-from fencepost_operator.ports import Clock, Metrics
+from fencepost_operator.ports import Clock, LoopMetrics
 from fencepost_operator.turns import TENANT, Turns, time_limit
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Controller:
         self,
         reconcile: Reconcile,
         *,
-        metrics: Metrics,
+        metrics: LoopMetrics,
         clock: Clock,
         pass_timeout: float = PASS_TIMEOUT,
         quiet: float = _QUIET,

@@ -332,18 +332,23 @@ class Observer:
         return await self._see(self.ports.runs.silent_nodes(names)) if names else NotAsked()
 
     async def _see(self, question: Awaitable[T]) -> Fact[T]:
-        try:
-            async with time_limit(self.config.observation_timeout):
-                return Known(await question)
-        except TimeoutError:
-            return Unknown(
-                reason=UnknownReason.UNREACHABLE,
-                message=f"no answer within {self.config.observation_timeout:.0f} s",
-                remedy="check that it runs and that the operator can reach it",
-            )
-        except (PortError, Conflict) as error:
-            remedy = error.remedy if isinstance(error, PortError) else ""
-            return Unknown(reason=_why_unknown(error), message=str(error), remedy=remedy)
+        return await see(question, self.config.observation_timeout)
+
+
+async def see(question: Awaitable[T], limit: float) -> Fact[T]:
+    """Return what a port answers within so many seconds, or why that is not known."""
+    try:
+        async with time_limit(limit):
+            return Known(await question)
+    except TimeoutError:
+        return Unknown(
+            reason=UnknownReason.UNREACHABLE,
+            message=f"no answer within {limit:.0f} s",
+            remedy="check that it runs and that the operator can reach it",
+        )
+    except (PortError, Conflict) as error:
+        remedy = error.remedy if isinstance(error, PortError) else ""
+        return Unknown(reason=_why_unknown(error), message=str(error), remedy=remedy)
 
 
 def _why_unknown(error: FencepostError) -> UnknownReason:

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import kopf
 
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
+from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_KIND, TRIAL_PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
 
@@ -77,18 +77,19 @@ class ChangeFilter:
 
 async def watch(
     loops: Controller,
+    trials: Controller,
     *,
     note_pod: Callable[[Mapping[str, Any]], None],
     note_part: Callable[[ObjectKey], None],
     namespaces: Sequence[str],
 ) -> None:
-    """Wake loops by events until SIGTERM or SIGINT. Raises what ends a watch for good.
+    """Wake loops, and those of trials, by events until SIGTERM or SIGINT. Raises what ends a watch for good.
 
     `note_pod` is given each pod as an event shows it, the last time when it is deleted; `note_part` the pipeline of
     which an object of the Spark cluster was deleted, or changed but for its status.
     """
     await kopf.operator(
-        registry=_registry(loops, note_pod, note_part),
+        registry=_registry(loops, trials, note_pod, note_part),
         settings=_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -113,13 +114,18 @@ class _Watch:
     content: Callable[[kopf.Body], object] = lambda _: None
     on_event: Callable[[kopf.Body], None] = lambda _: None
     on_change: Callable[[ObjectKey], None] = lambda _: None
+    trial: Callable[[kopf.Body], str | None] = lambda _: None
+    """Which trial a change wakes, by its name."""
 
 
 def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]) -> Iterator[_Watch]:
     yield _Watch(kind=(GROUP, VERSION, PLURAL), pipeline=lambda body: body.meta.name)
     yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound_pipeline)
+    yield _Watch(kind=(GROUP, VERSION, TRIAL_PLURAL), pipeline=lambda _: None, trial=lambda body: body.meta.name)
     for kind in CHILDREN:
-        child = _Watch(kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by)
+        child = _Watch(
+            kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by, trial=_owning_trial
+        )
         yield replace(child, on_event=note_pod) if kind[2] == "pods" else child
     for kind in PARTS:
         # A Service has no generation, and little of a status.
@@ -128,7 +134,10 @@ def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[
 
 
 def _registry(
-    loops: Controller, note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]
+    loops: Controller,
+    trials: Controller,
+    note_pod: Callable[[Mapping[str, Any]], None],
+    note_part: Callable[[ObjectKey], None],
 ) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
@@ -137,11 +146,11 @@ def _registry(
         return _login(**arguments)
 
     for each in _watches(note_pod, note_part):
-        _add(registry, loops, each)
+        _add(registry, loops, trials, each)
     return registry
 
 
-def _add(registry: kopf.OperatorRegistry, loops: Controller, watched: _Watch) -> None:
+def _add(registry: kopf.OperatorRegistry, loops: Controller, trials: Controller, watched: _Watch) -> None:
     group, version, plural = watched.kind
 
     @kopf.on.event(group=group, version=version, plural=plural, id=f"{plural}-{watched.handler}", registry=registry)
@@ -160,6 +169,8 @@ def _add(registry: kopf.OperatorRegistry, loops: Controller, watched: _Watch) ->
         if is_change and pipeline and namespace:
             watched.on_change(ObjectKey(namespace, pipeline))
             loops.wake(ObjectKey(namespace, pipeline))
+        if is_change and namespace and (trial := watched.trial(body)):
+            trials.wake(ObjectKey(namespace, trial))
 
 
 def _rewound_pipeline(rewind: kopf.Body) -> str | None:
@@ -170,6 +181,12 @@ def _rewound_pipeline(rewind: kopf.Body) -> str | None:
 
 def _owner(child: kopf.Body) -> str | None:
     return child.meta.labels.get(labels.PIPELINE)
+
+
+def _owning_trial(child: kopf.Body) -> str | None:
+    """Return the trial that owns a Job."""
+    owners = child.meta.get("ownerReferences") or ()
+    return next((str(owner.get("name")) for owner in owners if owner.get("kind") == TRIAL_KIND), None)
 
 
 def _decided_by(child: kopf.Body) -> object:

@@ -24,6 +24,16 @@ def placed(batch: DataFrame, context: BatchContext) -> DataFrame:
     return rows.withColumn("topic", F.lit(next(iter(context.offsets), "none/0").rpartition("/")[0]))
 
 
+def priced(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """The rows of `placed`, of which args change one, leave one out, add one for another, and refuse one, each by n."""
+    changed, left_out, added, refused = (int(number) for number in context.args)
+    rows = placed(batch, replace(context, args=("1000",))).where(F.col("n") != left_out)
+    price = F.when(F.col("n") == changed, F.col("x") + 1).when(F.col("n") == refused, F.raise_error(F.lit("refused")))
+    rows = rows.withColumn("x", price.otherwise(F.col("x")).cast("double"))
+    twice = F.when(F.col("n") == added, F.array(F.col("offset"), F.col("offset") + 1_000_000))
+    return rows.withColumn("offset", F.explode(twice.otherwise(F.array(F.col("offset")))))
+
+
 def two(batch: DataFrame, context: BatchContext) -> Mapping[str, DataFrame]:
     """The same rows to two sinks."""
     rows = transform(batch, context)

@@ -40,7 +40,7 @@ class Watched(Controller):
         self.woken: list[ObjectKey] = []
         self.pods: list[Any] = []
         self.parts: list[ObjectKey] = []
-        found = _registry(self, self.pods.append, self.parts.append)._watching.get_all_handlers()
+        found = _registry(self, self, self.pods.append, self.parts.append)._watching.get_all_handlers()
         self._handlers: dict[str, Callable[..., Awaitable[None]]] = {str(one.id): one.fn for one in found}  # type: ignore[misc]
 
     def wake(self, key: ObjectKey) -> None:

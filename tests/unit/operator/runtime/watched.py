@@ -15,7 +15,7 @@ from aiohttp import web
 
 from fakes.web_server import serving
 from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, VERSION, ObjectKey
+from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_PLURAL, VERSION, ObjectKey
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 
@@ -23,7 +23,7 @@ KINDS = {
     ("", "v1"): ("pods", "namespaces"),
     ("apps", "v1"): ("statefulsets",),
     ("batch", "v1"): ("jobs",),
-    (GROUP, VERSION): (PLURAL, REWIND_PLURAL),
+    (GROUP, VERSION): (PLURAL, REWIND_PLURAL, TRIAL_PLURAL),
     ("apiextensions.k8s.io", "v1"): ("customresourcedefinitions",),
 }
 DISCOVERY: dict[str, Any] = {

@@ -17,6 +17,7 @@ from fencepost.contract.guidance.entry import (
 from fencepost.contract.reasons import Reason
 
 REWINDS: Final = Step("The rewinds, with the reason of each", "kubectl get rw -n NAMESPACE -o wide")
+TRIALS: Final = Step("The trials, with the reason of each", "kubectl get tr -n NAMESPACE -o wide")
 
 PERSON: Final = {
     Reason.INVALID_SPEC: Guidance(
@@ -170,6 +171,26 @@ PERSON: Final = {
         remedy="correct what the message names in a new PipelineRewind",
         steps=(REWINDS,),
         more="../operations.md#rewind",
+    ),
+    Reason.TRIAL_REFUSED: Guidance(
+        category=Category.PERSON,
+        severity=Severity.WARNING,
+        situation="A PipelineTrial cannot be: its pipeline is stateful, no sink can be read back, or its start is not"
+        " known any more",
+        does="ends the trial; the pipeline is not affected",
+        remedy="correct what the message names in a new PipelineTrial",
+        steps=(TRIALS,),
+        more="../authors.md#try-new-code-first",
+    ),
+    Reason.TRIAL_FAILED: Guidance(
+        category=Category.PERSON,
+        severity=Severity.WARNING,
+        situation="A PipelineTrial ended without a result: its Job took too long or was deleted, or the pipeline was"
+        " rewound, changed or deleted meanwhile",
+        does="ends the trial; the pipeline is not affected",
+        remedy="correct what the message names, and create another PipelineTrial",
+        steps=(TRIALS,),
+        more="../authors.md#try-new-code-first",
     ),
     Reason.REWIND_LATE: Guidance(
         category=Category.PERSON,

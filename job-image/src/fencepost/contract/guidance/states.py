@@ -17,6 +17,7 @@ from fencepost.contract.guidance.entry import (
 from fencepost.contract.reasons import Reason
 
 REWINDS: Final = Step("The rewinds, and in which step each is", "kubectl get rw -n NAMESPACE")
+TRIALS: Final = Step("The trials, and what each has found", "kubectl get tr -n NAMESPACE -o wide")
 
 STEADY: Final = {
     Reason.STREAMING: Guidance(
@@ -220,5 +221,32 @@ PROGRESS: Final = {
         situation="A PipelineRewind arrived",
         does="starts a run at the offsets that were set",
         steps=(REWINDS, HISTORY),
+    ),
+    Reason.TRYING: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="A PipelineTrial waits, or runs new code beside the pipeline",
+        does="processes committed records with the new code, writes nothing, and compares its rows with the table's",
+        remedy="wait; to end it, delete the PipelineTrial",
+        steps=(
+            TRIALS,
+            Step(
+                "The log of its pod",
+                "kubectl logs -n NAMESPACE --tail=50"
+                " -l app.kubernetes.io/name=fencepost-trial,app.kubernetes.io/instance=NAME",
+            ),
+        ),
+        more="../authors.md#try-new-code-first",
+    ),
+    Reason.TRIED: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="A PipelineTrial has compared the rows of the new code; its status has the counts and samples",
+        does="promotes the code where `promoteWhen` holds, once",
+        steps=(
+            TRIALS,
+            Step("The rows that differ", "kubectl get tr -n NAMESPACE TRIAL -o jsonpath='{.status.samples}'"),
+        ),
+        more="../authors.md#try-new-code-first",
     ),
 }

@@ -54,13 +54,16 @@ class Queries:
         for _ in self.ask(statement, values):
             pass
 
+    def prepare(self, statement: str) -> Any:  # noqa: ANN401 - the library is untyped
+        """Return the prepared statement."""
+        return self._patiently(lambda: self._statement(statement))
+
     def many(self, statement: str, values: Iterable[Sequence[bytes]]) -> Iterator[Any]:
         """Yield the answer to each request, AT_ONCE at a time; values are CQL's bytes, and fill every marker."""
         from cassandra.concurrent import execute_concurrent  # noqa: PLC0415 - as the driver's other clients
         from cassandra.query import BoundStatement  # noqa: PLC0415
 
-        prepared = self._patiently(lambda: self._statement(statement))
-
+        prepared = self.prepare(statement)
         sent: deque[BoundStatement] = deque()
 
         def requests() -> Iterator[tuple[BoundStatement, None]]:

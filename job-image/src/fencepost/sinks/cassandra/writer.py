@@ -142,11 +142,12 @@ def _session(target: Target) -> Session:
     key = (target.cassandra, target.credentials, target.tls, target.consistency)
     with _connecting:
         if key not in _sessions:
-            _sessions[key] = _connected(target)
+            _sessions[key] = connected(target)
         return _sessions[key]
 
 
-def _connected(target: Target) -> Session:
+def connected(target: Target) -> Session:
+    """Return a session with the target's Cassandra. Raises DependencyDown."""
     deadline = time.monotonic() + target.patience
     while True:
         try:

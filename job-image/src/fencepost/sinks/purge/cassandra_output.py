@@ -73,19 +73,20 @@ class PurgeableTable:
 
     def count(self, part: Slice) -> int:
         """Return how many rows are there. Raises DependencyDown, BadSpec."""
-        where, values = self._where(part)
+        where, values = self.where(part)
         return sum(1 for _ in self.queries.ask(f'SELECT "offset" FROM {self._table} WHERE {where}', values))  # noqa: S608 - names of the schema
 
     def delete(self, part: Slice, timestamp: int) -> None:
         """Delete the rows that were written at this timestamp, in µs, or before. Raises DependencyDown, BadSpec."""
-        where, values = self._where(part)
+        where, values = self.where(part)
         self.queries.execute(f"DELETE FROM {self._table} USING TIMESTAMP {timestamp:d} WHERE {where}", values)  # noqa: S608
 
     @property
     def _table(self) -> str:
         return full_name(self.keyspace, self.name)
 
-    def _where(self, part: Slice) -> tuple[str, list[Any]]:
+    def where(self, part: Slice) -> tuple[str, list[Any]]:
+        """Return the condition of a part's rows, and its values."""
         terms = [f"{quoted(name)} = ?" for name in self.partition_key]
         if "offset" in self.partition_key:
             return " AND ".join(terms), list(part.key)

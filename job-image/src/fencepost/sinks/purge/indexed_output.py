@@ -74,10 +74,10 @@ class IndexedTable:
 
     def _purge(self, part: Slice, timestamp: int | None) -> tuple[int, int]:
         if timestamp is None:
-            rows = sum(1 for _ in self._keys(part))
+            rows = sum(1 for _ in self.keys(part))
             return rows, rows
         rows = left = 0
-        entries = self._keys(part)
+        entries = self.keys(part)
         while page := list(islice(entries, PAGE)):
             keys = list(dict.fromkeys(page))
             self._delete(keys, timestamp)
@@ -86,7 +86,8 @@ class IndexedTable:
             self._forget(part, timestamp)
         return rows, left
 
-    def _keys(self, part: Slice) -> Iterator[bytes]:
+    def keys(self, part: Slice) -> Iterator[bytes]:
+        """Yield the primary keys of the entries, of which several may have one. Raises DependencyDown, BadSpec."""
         found = self.queries.ask(
             f"SELECT key FROM {self._index} WHERE {_PLACE}",  # noqa: S608 - names of the schema
             [self.pipeline, part.topic, part.partition, part.bucket, part.start, part.until],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -20,7 +20,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra.history import changes_after
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
-from fencepost.fence.history import Change, first_commit, hour_of
+from fencepost.fence.history import HISTORY_DAYS, Change, first_commit, hour_of, replayed
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
@@ -33,7 +33,7 @@ from fencepost_operator.api import CassandraConnection
 from fencepost_operator.api.fields import PARTITION
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
-from fencepost_operator.observation import CassandraSettings
+from fencepost_operator.observation import CassandraSettings, StartingPoint
 from fencepost_operator.ports import SecretReader
 
 log = logging.getLogger(__name__)
@@ -237,6 +237,21 @@ class CassandraFenceStore:
 
         return await self._with_table(connection, look)
 
+    async def committed_at(
+        self, connection: CassandraConnection, pipeline: str, moment: datetime
+    ) -> StartingPoint | None:
+        """Return what was committed at a moment by the history; None where that does not reach back so far."""
+        clock = int(moment.timestamp() * 1_000_000)
+
+        def look(table: CassandraFenceTable) -> StartingPoint | None:
+            for hour in _hours_before(moment):
+                row = _row_at(table, pipeline, hour, clock)
+                if row is not None:
+                    return StartingPoint(offsets=row.offsets, topic_ids=row.topic_ids, clock=row.clock)
+            return None
+
+        return await self._with_table(connection, look)
+
     async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
         """Delete the row's history, snapshots and state, and release it. Raises Conflict when the row is elsewhere."""
 
@@ -334,6 +349,44 @@ def _hours(since: datetime) -> Sequence[datetime]:
     first, last = hour_of(since - timedelta(minutes=5)), hour_of(datetime.now(UTC))
     count = min(_HOURS, int((last - first).total_seconds()) // 3600 + 2)
     return [first + timedelta(hours=ahead) for ahead in range(count)]
+
+
+_LONGEST_HOUR: Final = 100_000
+"""Changes of one hour that are read: ten batches per second take 72,000. A tenant's own Cassandra could return more."""
+_CHANGES_AT_ONCE: Final = 2_000
+
+
+def _hours_before(moment: datetime) -> Sequence[datetime]:
+    """Return the hour of a moment, and those before it that the history may hold, the newest first."""
+    first, oldest = hour_of(moment), hour_of(datetime.now(UTC)) - timedelta(days=HISTORY_DAYS)
+    count = max(0, int((first - oldest).total_seconds()) // 3600 + 1)
+    return [first - timedelta(hours=ago) for ago in range(count)]
+
+
+def _row_at(table: CassandraFenceTable, pipeline: str, hour: datetime, clock: int) -> FenceRow | None:
+    """Return the row as its last change of an hour up to a clock left it, None without one. Raises Rejected."""
+    found: FenceRow | None = None
+    for _, row in replayed(pipeline, _changes_of(table, pipeline, hour)):
+        if row.clock > clock:
+            break
+        found = row
+    return found
+
+
+def _changes_of(table: CassandraFenceTable, pipeline: str, hour: datetime) -> Iterator[Change]:
+    epoch = version = -1
+    for _ in range(_LONGEST_HOUR // _CHANGES_AT_ONCE):
+        page = changes_after(
+            table.session, table.keyspace, pipeline, hour, epoch=epoch, version=version, limit=_CHANGES_AT_ONCE
+        )
+        yield from page
+        if len(page) < _CHANGES_AT_ONCE:
+            return
+        epoch, version = page[-1].epoch, page[-1].version
+    raise Rejected(
+        f"the history of {hour:%Y-%m-%d %H:%M} UTC has more than {_LONGEST_HOUR} changes",
+        remedy="name a snapshot in spec.since of another PipelineTrial",
+    )
 
 
 def _forget_state(table: CassandraFenceTable, pipeline: str) -> None:

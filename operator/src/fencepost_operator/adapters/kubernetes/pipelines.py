@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from fencepost_operator.adapters.kubernetes.api_server import METADATA_ONLY, NAMESPACES, ApiServer, Gone, Json, Resource
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
@@ -127,6 +127,12 @@ class KubernetesPipelines:
         except Gone:
             if present:
                 raise
+
+    async def set_job(self, pipeline: Pipeline, job: Mapping[str, Any]) -> None:
+        """Set fields of spec.job, on condition of the resourceVersion. Raises Conflict, Rejected."""
+        body = {"metadata": {"resourceVersion": pipeline.resource_version}, "spec": {"job": dict(job)}}
+        place = pipeline.key
+        await self.api.merge(_PIPELINES, namespace=place.namespace, name=place.name, body=body)
 
     async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         """Record Events; that one cannot be recorded stops nothing."""

@@ -135,6 +135,10 @@ class KubernetesRuns:
         """Return those of the nodes whose kubelet has not reported for some time, at each of several looks."""
         return await self.kubelets.silent(names)
 
+    async def run_of(self, key: ObjectKey, job: Json, members: Sequence[Json]) -> Run:
+        """Return another Job, with its pods, as a run of epoch 0."""
+        return await self._run(NamespaceWarnings(self.api, key.namespace), job, 0, members)
+
     async def _create_config(self, key: ObjectKey, wanted: Manifest) -> None:
         """Create the ConfigMap; one of ours that a stopped operator left for this epoch is replaced.
 

@@ -12,7 +12,6 @@ from fencepost_operator.api import (
     COMPLETED,
     FAILED,
     WAITING,
-    Condition,
     Event,
     EventType,
     Reason,
@@ -21,7 +20,7 @@ from fencepost_operator.api import (
     RewindStep,
     StepState,
     StepStatus,
-    condition_after,
+    conditions_after,
 )
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.text import single_line
@@ -116,17 +115,17 @@ def reported(
 ) -> RewindStatus:
     """Return the status with a message, as of a step whose action failed, and its conditions in kstatus' shape."""
     line = single_line(message)
-    ready = "True" if status.phase == COMPLETED else "False"
     other = None if reason is Reason.REWOUND else "Stalled" if reason in _STALLED else "Reconciling"
-    found = [_condition(rewind, "Ready", ready, reason, line, now)]
-    if other is not None:
-        found.append(_condition(rewind, other, "True", reason, line, now))
-    return replace(status, observed_generation=rewind.generation, message=line, conditions=tuple(found))
-
-
-def _condition(rewind: Rewind, kind: str, value: str, reason: Reason, message: str, now: datetime) -> Condition:
-    before, generation = rewind.status.conditions, rewind.generation
-    return condition_after(before, kind, value, reason, message, now=now, generation=generation)
+    found = conditions_after(
+        rewind.status.conditions,
+        reason,
+        line,
+        is_ready=status.phase == COMPLETED,
+        other=other,
+        now=now,
+        generation=rewind.generation,
+    )
+    return replace(status, observed_generation=rewind.generation, message=line, conditions=found)
 
 
 def _events(before: RewindStatus, after: RewindStatus) -> Iterator[Event]:

@@ -168,9 +168,15 @@ class Change:
 
     def describe(self, batch: pa.RecordBatch, index: int) -> str:
         """Return 'topic=…, partition=…, offset=…' and the primary key of a row, as far as the frame has the columns."""
-        wanted = dict.fromkeys((*SOURCE_COLUMNS, *self.primary))
-        found = [f"{name}={_shown(batch.column(name)[index])}" for name in wanted if name in self.columns]
-        return f"row {', '.join(found)}"
+        return f"row {self._named(batch, index, (*SOURCE_COLUMNS, *self.primary))}"
+
+    def key_of(self, batch: pa.RecordBatch, index: int) -> str:
+        """Return the primary key of a row, 'id=5, day=2026-01-31'."""
+        return self._named(batch, index, self.primary)
+
+    def _named(self, batch: pa.RecordBatch, index: int, names: Sequence[str]) -> str:
+        found = [f"{name}={_shown(batch.column(name)[index])}" for name in dict.fromkeys(names) if name in self.columns]
+        return ", ".join(found)
 
     def _encode(self, batch: pa.RecordBatch, index: int) -> Cells:
         name, one, column = self.columns[index], self.encoders[index], batch.column(index)
