@@ -22,6 +22,7 @@ from fencepost_cli.commands import (
     lifecycle,
     logs,
     offsets,
+    replay,
     retention,
     rewind,
     run,
@@ -94,6 +95,7 @@ app.command("console")(console.console)
 app.command("explain")(explain.explain)
 app.command("logs")(logs.logs)
 app.command("offsets")(offsets.offsets)
+app.command("replay")(replay.replay)
 app.command("restart")(lifecycle.restart)
 app.command("resume")(lifecycle.resume)
 app.command("rewind")(rewind.rewind)

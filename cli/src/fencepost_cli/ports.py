@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -120,6 +120,10 @@ class Forwards(Protocol):
 class Cluster(Protocol):
     """The Kubernetes API server. Raises CliError."""
 
+    def config_map(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        """Return the data of a ConfigMap of the pipeline's namespace, none where it does not exist."""
+        ...
+
     def forwards(self, namespace: str, notify: Callable[[str], None]) -> AbstractContextManager[Forwards]:
         """Return the ways of a block; short names are those of the namespace. `notify` gets what is forwarded."""
         ...
@@ -235,6 +239,10 @@ class Store(Protocol):
         """Return what the history has of an hour, in any order."""
         ...
 
+    def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:
+        """Return the first change that the history has of an hour, of this epoch or a later one."""
+        ...
+
     def accepted(self) -> Sequence[AcceptedLoss]:
         """Return the ranges that people accepted as lost."""
         ...
@@ -257,6 +265,19 @@ class Store(Protocol):
 
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         """Yield (topic, partition, offset) of every row of a table, in any order."""
+        ...
+
+    def rows(
+        self,
+        keyspace: str,
+        table: str,
+        *,
+        key: Sequence[str],
+        columns: Sequence[str],
+        timed: str | None,
+        keys: Iterable[Sequence[Any]],
+    ) -> Iterator[tuple[int | None, Sequence[Any]] | None]:
+        """Yield for each key the write timestamp of the column `timed`, and the columns; None for an absent row."""
         ...
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fakes.manifests import body
 from fencepost.batch import Range, Watermarks
+from fencepost.contract import Verdict
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
@@ -22,6 +23,7 @@ from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost.local.record_files import copy_to_parquet
 from fencepost.local.record_lines import FileRecord
+from fencepost.local.request import Event, Request
 from fencepost.state.chunks import ChunkStore
 from fencepost.state.memory import MemoryChunks
 from fencepost.state.progress import Committed
@@ -151,6 +153,11 @@ class World:
     marks_until_outage: int | None = None
     kafka_records: list[FileRecord] = field(default_factory=list)
     """What Kafka has, by partition and offset."""
+    rows_of: dict[str, dict[tuple[Any, ...], tuple[int, dict[str, Any]]]] = field(default_factory=dict)
+    """Rows of a table by their key, with the time of the write."""
+    config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    local: Callable[[Request, Callable[[Event], object]], Verdict] | None = None
+    """What a local run does, and how it ends."""
     produced: list[NewRecord] = field(default_factory=list)
     refuses: CliError | None = None
     """What Kafka answers to a record."""
@@ -327,6 +334,10 @@ class World:
         assert callable(notify)
         yield self
 
+    def config_map(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        assert key == KEY
+        return self.config_maps.get(name, {})
+
     def dial(self, place: str, option: str) -> Dial:
         assert option.startswith("--")
         assert place.startswith(("spec.", "--"))
@@ -427,8 +438,10 @@ class World:
         self.asked.append(image)
         return self.inspected
 
-    def _local(self, *asked: Any) -> LocalEnd:
-        raise AssertionError(asked)  # no command of these tests has a local run
+    def _local(self, request: Request, show: Callable[[Event], object], _is_stale: Callable[[], bool]) -> LocalEnd:
+        assert self.local is not None, request
+        self.asked.append(request)
+        return LocalEnd(verdict=self.local(request, show), is_interrupted=False)
 
     def _certify(self, store: StoreToCertify, show: Callable[[str], object]) -> Certificate:
         self.asked.append(store)
@@ -477,6 +490,10 @@ class _Store:
     def changes(self, hour: datetime) -> Sequence[Change]:
         return [record for record in self.world.records if record.hour == hour]
 
+    def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:
+        found = [record for record in self.changes(hour) if record.epoch >= epoch]
+        return min(found, key=lambda record: (record.epoch, record.version), default=None)
+
     def accepted(self) -> Sequence[AcceptedLoss]:
         return self.world.accepted_losses
 
@@ -495,6 +512,19 @@ class _Store:
     def positions(self, keyspace: str, table: str, partition_key: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         assert partition_key
         yield from self.world.positions_of.get(f"{keyspace}.{table}", ())
+
+    def rows(
+        self, keyspace: str, table: str, *, key: Sequence[str], columns: Sequence[str], timed: str | None,
+        keys: Iterable[Sequence[Any]],
+    ) -> Iterator[tuple[int | None, Sequence[Any]] | None]:  # fmt: skip
+        assert key
+        found = self.world.rows_of.get(f"{keyspace}.{table}", {})
+        for each in keys:
+            written = found.get(tuple(each))
+            if written is None:
+                yield None
+            else:
+                yield written[0] if timed else None, [written[1].get(name) for name in columns]
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
         for _, one in sorted(self.world.kept_letters.items()):

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from fencepost.batch import Watermarks
+from fencepost.contract import ExitCode, Reason, Verdict
 from fencepost.local.record_lines import FileRecord
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
@@ -36,6 +37,7 @@ NAMED = {
 LINES = re.findall(r"^\$ (fencepost .*)$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 
 
+STOPPED = Verdict(exit_code=int(ExitCode.STOPPED), reason=Reason.STOPPED, message="stopped", remedy="")
 PROJECT = Choices(
     name="orders", topic="orders", keyspace="shop", table="rows", image="i", is_stateful=False, ci=Ci.NONE
 )
@@ -65,6 +67,7 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         hold_state(world)
     if line.startswith("fencepost sample"):
         hold_records(world)
+    world.local = lambda _request, _show: STOPPED
     ended = world.run(*shlex.split(line)[1:])
     assert ended.exit_code == 0, ended.output
 

@@ -18,3 +18,10 @@ def transform(batch: DataFrame, _context: BatchContext) -> DataFrame:
 def stream(events: DataFrame, _context: StreamContext) -> DataFrame:
     """How often each key was seen."""
     return events.selectExpr("CAST(key AS STRING) AS key").groupBy("key").count()
+
+
+def placed(batch: DataFrame, context: BatchContext) -> DataFrame:
+    """One row per record, with the context of its batch."""
+    facts = f"{context.version}L AS version, {context.token}L AS token, {context.epoch} AS epoch"
+    repeated = str(context.is_repeated).lower()
+    return batch.selectExpr("topic", "partition", "offset", *facts.split(", "), f"{repeated} AS is_repeated")

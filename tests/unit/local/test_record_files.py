@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fencepost.batch import Range
+from fencepost.fence.sqlite import left_out
 from fencepost.fence.sqlite.database import Database
 from fencepost.local.record_files import RecordsInvalid, copy_to_parquet, read_file
 from fencepost.local.record_lines import EPOCH, FileRecord, line_of
@@ -137,7 +138,7 @@ def test_tests_read_the_same_records(tmp_path: Path) -> None:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with closing(Database(tmp_path / "local.sqlite", SCHEMA)) as found:
+    with closing(Database(tmp_path / "local.sqlite", SCHEMA + left_out.SCHEMA)) as found:
         yield found
 
 
@@ -162,6 +163,12 @@ def test_records_get_the_next_offsets_of_their_partition_unless_they_have_one(
     assert state.ends == {"t/0": 3, "t/1": 7, "empty/0": 0}
     assert offsets(tmp_path, Range("t", 0, 1, 9)) == [(1, b"c"), (2, b"d")]
     assert offsets(tmp_path, Range("t", 1, 0, 6)) == [(5, b"b")]
+
+
+def test_records_that_are_left_out_are_not_read(database: Database, tmp_path: Path) -> None:
+    RecordLog(database, ["t"]).load(file_of(tmp_path / "a.jsonl", *({"value": str(n)} for n in range(4))), "t")
+    left_out.LeftOutRecords(database).add({"t/0": (1,), "t/1": (2,)})
+    assert [offset for offset, _ in offsets(tmp_path, Range("t", 0, 0, 4))] == [0, 2, 3]
 
 
 def test_headers_come_back(database: Database, tmp_path: Path) -> None:

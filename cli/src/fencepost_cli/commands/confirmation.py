@@ -20,6 +20,12 @@ def ask(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
+def check_terminal() -> None:
+    """Raise CliError without a terminal, where a debugger cannot ask."""
+    if not sys.stdin.isatty():
+        raise CliError("--debug needs a terminal", remedy="start the command in one, or leave --debug out")
+
+
 def who(given: str | None) -> str:
     """Return the name that the command line gives, or this account's. Raises CliError without one."""
     if given:

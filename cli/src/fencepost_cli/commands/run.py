@@ -13,7 +13,8 @@ import typer
 from fencepost.contract import ExitCode as RunExit
 from fencepost.contract import Verdict
 from fencepost.local.request import Request
-from fencepost_cli.commands.options import ports_of
+from fencepost_cli.commands.confirmation import check_terminal
+from fencepost_cli.commands.options import parse_place, ports_of
 from fencepost_cli.commands.output import note, print_error
 from fencepost_cli.commands.run_output import Progress, show_log
 from fencepost_cli.errors import CliError
@@ -74,11 +75,20 @@ def run(
         list[str] | None,
         typer.Option("--real-sink", metavar="SINK", help="Write to this sink as it is declared; may be repeated."),
     ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="TOPIC/PARTITION@OFFSET", help="Leave out this record; may be repeated."),
+    ] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Let breakpoint() open a debugger, also in functions of Spark's workers.")
+    ] = False,
     cores: Annotated[int, typer.Option("--cores", min=1, max=64, help="Tasks at the same time.")] = 2,
 ) -> None:
     """Run a pipeline on this machine; its rows go to tables of a SQLite file."""
     if not local:
         raise CliError("a pipeline runs on a cluster once it is applied", remedy="add --local to run it here")
+    if debug:
+        check_terminal()
     ports = ports_of(context)
     # A JVM that is killed may still write.
     with tempfile.TemporaryDirectory(prefix="fencepost-local-", ignore_cleanup_errors=True) as folder:
@@ -93,8 +103,10 @@ def run(
             registry_credentials=registry_credentials,
             keys=_keys(key or ()),
             real=real_sink or (),
-            cores=cores,
+            skipped=[parse_place(text, "--skip") for text in skip or ()],
+            cores=1 if debug else cores,
             once=once,
+            debug=debug,
         )
         while True:
             if fresh or watch:

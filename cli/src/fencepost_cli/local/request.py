@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from fencepost.contract import (
     RegistryEndpoint,
     SqliteSink,
     StartingOffsets,
+    offset_key,
 )
 from fencepost.contract.code_check import DeclaredTable
 from fencepost.local.request import RecordFile, Request
@@ -77,8 +78,11 @@ class LocalOptions:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     real: Sequence[str] = ()
     """Sinks that are opened as they are declared."""
+    skipped: Sequence[tuple[str, int, int]] = ()
+    """Records that are left out, (topic, partition, offset)."""
     cores: int = 2
     once: bool = False
+    debug: bool = False
 
 
 def request(pipeline: Pipeline, options: LocalOptions) -> Request:
@@ -93,6 +97,8 @@ def request(pipeline: Pipeline, options: LocalOptions) -> Request:
         code="local",
     )
     _check_names(declared, options)
+    if options.skipped and options.kafka:
+        raise CliError("--skip leaves out records of files alone", remedy="write a file with `fencepost sample` first")
     files = () if options.kafka else tuple(_files(pipeline, options))
     return Request(
         config=_config(declared, pipeline, options, has_files=bool(files)),
@@ -103,7 +109,17 @@ def request(pipeline: Pipeline, options: LocalOptions) -> Request:
         registry_credentials=str(options.registry_credentials.absolute()) if options.registry_credentials else "",
         files=files,
         ends=options.once or not options.kafka,
+        left_out=_by_partition(options.skipped),
+        debug=options.debug,
     )
+
+
+def _by_partition(places: Iterable[tuple[str, int, int]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, partition, offset in places:
+        key = offset_key(topic, partition)
+        found[key] = (*found.get(key, ()), offset)
+    return found
 
 
 def _code(pipeline: Pipeline, options: LocalOptions) -> Path:
@@ -191,8 +207,10 @@ def _check_names(declared: DriverConfig, options: LocalOptions) -> None:
         for name in given:
             if name not in names:
                 raise CliError(f"{option} {name}: no such sink", remedy=f"choose one of {', '.join(names)}")
-    if options.topic is not None and options.topic not in declared.source.topics:
-        raise CliError(
-            f"--topic {options.topic}: the pipeline does not read it",
-            remedy=f"choose one of {', '.join(declared.source.topics)}",
-        )
+    topics = [("--topic", options.topic), *(("--skip", topic) for topic, _, _ in options.skipped)]
+    for option, topic in topics:
+        if topic is not None and topic not in declared.source.topics:
+            raise CliError(
+                f"{option} {topic}: the pipeline does not read it",
+                remedy=f"choose one of {', '.join(declared.source.topics)}",
+            )

@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 from typing import Any, Final, TypeVar
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
+from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import SimpleStatement, tuple_factory
 
 from fencepost.contract import CassandraEndpoint, Reason, offset_key
@@ -27,7 +28,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters
 from fencepost.fence.cassandra.errors import translated
-from fencepost.fence.cassandra.history import changes_of_hour
+from fencepost.fence.cassandra.history import changes_after, changes_of_hour
 from fencepost.fence.cassandra.left_out import LeftOut, LeftOutRecords
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
@@ -55,6 +56,10 @@ PAGE: Final = 500
 """Rows of one answer, of tables with maps: a change of a thousand partitions has 0.1 MB."""
 MOST_ENTRIES: Final = 10_000_000
 """Offsets in the changes of one hour: a gigabyte of this process."""
+BEFORE_ALL: Final = -1
+"""Less than each version of a row."""
+CONCURRENCY: Final = 50
+"""Rows that are asked for at the same time."""
 MOST_ACCEPTED: Final = 100_000
 """Accepted ranges of one pipeline that are read."""
 _ACCEPTED: Final = ("topic", "partition", "from_offset", "until_offset", "reason", "choice", "at", "topic_id")
@@ -135,6 +140,17 @@ class CassandraStore:
         access = self.access
         return self._patiently(lambda: _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour)))
 
+    def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:
+        """Return the first change of an hour, of this epoch or a later one. Raises CliError."""
+        access = self.access
+
+        def read() -> Sequence[Change]:
+            return changes_after(
+                self.session, access.keyspace, access.pipeline, hour, epoch=epoch, version=BEFORE_ALL, limit=1
+            )
+
+        return next(iter(self._patiently(read)), None)
+
     def accepted(self) -> Sequence[AcceptedLoss]:
         """Return the ranges that users accepted as lost, and the records that they left out. Raises CliError."""
         table, keyspace = schema.ACCEPTED_LOSSES.name, self.access.keyspace
@@ -171,6 +187,7 @@ class CassandraStore:
                 until=one.offset + 1,
                 reason=str(Reason.POISON_RECORD),
                 at=one.at,
+                topic_id=one.topic_id,
             )
             for one in self._patiently(records.all)
         ]
@@ -213,6 +230,30 @@ class CassandraStore:
                 [f'"{name}"' for name in partition_key],
                 ("topic", "partition", "offset"),
             )
+
+    def rows(
+        self,
+        keyspace: str,
+        table: str,
+        *,
+        key: Sequence[str],
+        columns: Sequence[str],
+        timed: str | None,
+        keys: Iterable[Sequence[Any]],
+    ) -> Iterator[tuple[int | None, Sequence[Any]] | None]:
+        """Yield for each key the time of a write, and the columns; None for an absent row. Raises CliError."""
+        wanted = [f'WRITETIME("{timed}")' if timed else '"' + key[0] + '"', *(f'"{name}"' for name in columns)]
+        place = " AND ".join(f'"{name}" = ?' for name in key)
+        with _explained(self.access), translated(f"reading {keyspace}.{table}"):
+            select = self.session.prepare(
+                f'SELECT {", ".join(wanted)} FROM "{keyspace}"."{table}" WHERE {place}'  # noqa: S608 - names cannot be bound
+            )
+            profile = self.session.execution_profile_clone_update(EXEC_PROFILE_DEFAULT, row_factory=tuple_factory)
+            for _, answer in execute_concurrent_with_args(
+                self.session, select, keys, CONCURRENCY, results_generator=True, execution_profile=profile
+            ):
+                found = answer.one()
+                yield None if found is None else (found[0] if timed else None, found[1:])
 
     def letters(self, topic: str, partition: int, *, start: int, until: int) -> Iterator[DeadLetter]:
         """Yield the dead letters of offsets [start, until), as a list has them. Raises CliError."""

@@ -72,6 +72,15 @@ class KubeconfigCluster:
 
         return asyncio.run(read())
 
+    def config_map(self, key: ObjectKey, name: str) -> Mapping[str, str]:
+        """Return the data of a ConfigMap of the pipeline's namespace. Raises CliError."""
+
+        async def read(api: ApiServer) -> Mapping[str, str]:
+            found = await api.get(CONFIG_MAPS, namespace=key.namespace, name=name)
+            return (found or {}).get("data") or {}
+
+        return asyncio.run(self._with(key, read, f"get ConfigMap {name}"))
+
     def forwards(self, namespace: str, notify: Callable[[str], None]) -> PortForwards:
         """Return the ways into the cluster for a `with` block."""
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from fencepost.contract.codec import ContractError
-from fencepost.local.request import PROCESS, Event, Request
+from fencepost.local.request import DEBUGGER, PROCESS, Event, Request
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import LocalEnd
 from fencepost_cli.stores.spark_process import NO_ANSWER, check_installed, variables
@@ -27,15 +27,17 @@ def run_local(request: Request, show: Callable[[Event], object], is_stale: Calla
     An interrupt lets it commit the batch in progress; a second one kills it. Raises CliError.
     """
     check_installed("the pipeline runs")
-    # A session of its own: an interrupt of the terminal is for this process, which passes it on.
+    # A group of its own: an interrupt of the terminal is for this process, which passes it on. A debugger needs the
+    # session of the terminal.
     # -P: no module of the folder in which the command is called.
     with subprocess.Popen(
         [sys.executable, "-P", "-m", PROCESS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=variables(),
-        start_new_session=True,
+        env={"PYTHONBREAKPOINT": DEBUGGER, **variables()} if request.debug else variables(),
+        start_new_session=not request.debug,
+        process_group=0 if request.debug else None,
     ) as process:
         try:
             return _followed(process, request, show, is_stale)

@@ -115,7 +115,7 @@ class NoRecords:
 
 
 def read(path: str, ranges: Sequence[Range], *, reached: Reached, seen: Seen) -> Iterator[pa.RecordBatch]:
-    """Yield the records of some ranges, in a task."""
+    """Yield the records of some ranges that are not left out, in a task."""
     del reached, seen
     import pyarrow as pa  # noqa: PLC0415 - the driver does without
 
@@ -125,8 +125,9 @@ def read(path: str, ranges: Sequence[Range], *, reached: Reached, seen: Seen) ->
         for part in ranges:
             found = database.execute(
                 "SELECT topic, partition, offset, timestamp, key, value, headers FROM fencepost_records"
-                " WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ? ORDER BY offset",
-                (part.topic, part.partition, part.start, part.until),
+                " WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ? AND offset NOT IN"
+                " (SELECT offset FROM fencepost_left_out WHERE partition = ?) ORDER BY offset",
+                (part.topic, part.partition, part.start, part.until, part.key),
             )
             while rows := found.fetchmany(CHUNK):
                 yield pa.RecordBatch.from_pylist([_fields(row) for row in rows], ARROW_SCHEMA)

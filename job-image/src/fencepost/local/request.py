@@ -14,6 +14,8 @@ PROCESS: Final = "fencepost.local"
 
 Once its standard input closes, it stops after the batch in progress.
 """
+DEBUGGER: Final = "fencepost.local.terminal_debugger.set_trace"
+"""What PYTHONBREAKPOINT names with `debug`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,22 @@ class RecordFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastBatch:
+    """A batch that a run has begun: the version and the clock of the fence row on which it did, and what it read."""
+
+    version: int
+    clock: int
+    spans: Mapping[str, tuple[int, int]]
+    """{'topic/partition': (start, until)}."""
+    is_repeated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A run. The config's epoch is of no meaning: each run takes over the fence row of its file."""
+    """A run. Each one takes over the fence row of its file, so that the config's epoch has no meaning.
+
+    With `past`, that batch is run instead, once and under the config's epoch, and no fence row is touched.
+    """
 
     config: DriverConfig
     database: str
@@ -43,6 +59,11 @@ class Request:
     """Empty for a run that reads Kafka."""
     ends: bool = True
     """Whether the run ends when it has read everything that there is."""
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Offsets by 'topic/partition' that this run and later ones on the file do not read."""
+    past: PastBatch | None = None
+    debug: bool = False
+    """Whether `breakpoint()` opens a debugger on the terminal, in Spark's Python workers too."""
 
     def to_json(self) -> str:
         """Return the JSON on one line."""

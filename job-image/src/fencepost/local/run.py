@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
+from fencepost.batch import between
 from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict
 from fencepost.driver import signals
 from fencepost.driver.loop import Loop
@@ -27,13 +28,14 @@ from fencepost.driver.reporting import verdict
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import BadSpec
 from fencepost.fence import Fence, FenceRow
-from fencepost.fence.sqlite import table
+from fencepost.fence.sqlite import left_out, table
 from fencepost.fence.sqlite.database import Database
+from fencepost.fence.sqlite.left_out import LeftOutRecords
 from fencepost.fence.sqlite.table import SqliteFenceTable
 from fencepost.local import record_log
 from fencepost.local.record_files import RecordsInvalid
 from fencepost.local.record_log import NoRecords, RecordLog
-from fencepost.local.request import Committed, Event, Request
+from fencepost.local.request import Committed, Event, PastBatch, Request
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
 from fencepost.state import sqlite as state_tables
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.formats.decoding import Decoding
+    from fencepost.spark.runner import Runner
     from fencepost.spark.source import Read
 
 log = logging.getLogger(__name__)
@@ -116,7 +119,8 @@ class LocalRun:
         # Before the JVM, which passes it on to the Python workers.
         paths = filter(None, [request.code, os.environ.get("PYTHONPATH")])
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-        database = Database(request.database, table.SCHEMA + record_log.SCHEMA + state_tables.SCHEMA)
+        schema = table.SCHEMA + left_out.SCHEMA + record_log.SCHEMA + state_tables.SCHEMA
+        database = Database(request.database, schema)
         fence = Fence(SqliteFenceTable(database), request.config.pipeline, patience=request.config.patience)
         with _printing_to(request.log):
             self._jvm = gateway.Gateway.start(
@@ -127,6 +131,11 @@ class LocalRun:
         import pyspark.sql  # noqa: F401, PLC0415 - while the JVM starts
 
         self._load_records(database)
+        LeftOutRecords(database).add(request.left_out)
+        if request.past is not None:
+            self._jvm.connect(START)
+            self._repeat(request.past, database)
+            return
         row = fence.take_over(fence.create(OWNER), owner=OWNER)
         config = replace(request.config, epoch=row.epoch, owner=OWNER)
         self._jvm.connect(START)
@@ -166,21 +175,11 @@ class LocalRun:
         self, config: DriverConfig, spark: SparkSession, database: Database, fence: Fence
     ) -> Loop | StatefulRun:
         """Return the loop, or the run of the query, with the author's code and the sinks."""
-        from fencepost.entrypoint import load  # noqa: PLC0415
-        from fencepost.sinks.opening import open_sinks  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
-        from fencepost.spark.runner import runner  # noqa: PLC0415
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415 - Spark's imports overlap the JVM's start
 
         source, records, properties, read = self._source(config, database)
-        decoding = self._decoding(config)
-        code = Path(self._request.code)
-        function = load(config.entrypoint, code)
-        sinks = open_sinks(config, session=None, credentials=None, kafka_properties=properties, code_dir=code)
         driver, wait = f"process-{os.getpid()}", self._until_read.wait if self._request.ends else None
-        engine = runner(
-            function, spark=spark, config=config, sinks=sinks, properties=properties, records=read, decoding=decoding
-        )
-        engine.check()
+        engine = self._engine(config, spark, properties, read)
         if isinstance(engine, SparkEngine):
             return Loop(
                 config=config, driver=driver, fence=fence, source=source, records=records, engine=engine,
@@ -199,6 +198,48 @@ class LocalRun:
         )  # fmt: skip
         threading.Thread(target=self._collect, args=[run.collect], name="files", daemon=True).start()
         return run
+
+    def _engine(
+        self, config: DriverConfig, spark: SparkSession, properties: Mapping[str, str], read: Read | None
+    ) -> Runner:
+        """Return what runs the author's function, which fits the sinks. Raises BadSpec."""
+        from fencepost.entrypoint import load  # noqa: PLC0415
+        from fencepost.sinks.opening import open_sinks  # noqa: PLC0415
+        from fencepost.spark.runner import runner  # noqa: PLC0415
+
+        code = Path(self._request.code)
+        function = load(config.entrypoint, code)
+        sinks = open_sinks(config, session=None, credentials=None, kafka_properties=properties, code_dir=code)
+        engine = runner(
+            function,
+            spark=spark,
+            config=config,
+            sinks=sinks,
+            properties=properties,
+            records=read,
+            decoding=self._decoding(config),
+        )
+        engine.check()
+        return engine
+
+    def _repeat(self, past: PastBatch, database: Database) -> None:
+        """Run a batch of a stateless pipeline as it was run once."""
+        from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
+
+        config = self._request.config
+        _, _, properties, read = self._source(config, database)
+        engine = self._engine(config, self._session(config), properties, read)
+        if not isinstance(engine, SparkEngine):
+            raise BadSpec("a batch of a stateful pipeline cannot be run alone", remedy="Run it with its state.")
+        until = {key: end for key, (_, end) in past.spans.items()}
+        batch = between({key: start for key, (start, _) in past.spans.items()}, until)
+        row = FenceRow(
+            pipeline=config.pipeline, owner=config.owner, epoch=config.epoch, version=past.version, clock=past.clock
+        )
+        began = time.monotonic()
+        written = engine.write(replace(batch, is_repeated=past.is_repeated), row)
+        milliseconds = round((time.monotonic() - began) * 1000)
+        self._emit(Event(committed=Committed(records=written.records, rows=written.rows, milliseconds=milliseconds)))
 
     def _source(self, config: DriverConfig, database: Database) -> tuple[Log, Records, Mapping[str, str], Read | None]:
         """Return the log, single records, librdkafka's properties, and what reads for the tasks; None is Kafka's."""

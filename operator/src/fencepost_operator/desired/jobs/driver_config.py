@@ -64,7 +64,7 @@ def driver_config(
     the run ends on its own, if it does.
     """
     checkpoint = spec.checkpoint.cassandra
-    sinks = tuple(_sink(sink) for sink in spec.sinks)
+    sinks = sinks_of(spec)
     return DriverConfig(
         pipeline=names.fence_key(config.scope, key),
         epoch=epoch,
@@ -93,6 +93,11 @@ def driver_config(
         state=_state(spec.stateful) if spec.stateful else None,
         pinned_states=tuple(_pinned_state(pin, key, config.scope) for pin in spec.source.pinned_states),
     )
+
+
+def sinks_of(spec: Spec) -> tuple[DeclaredSink, ...]:
+    """Return the sinks as a run's configuration has them."""
+    return tuple(_sink(sink) for sink in spec.sinks)
 
 
 def _state(state: StateSpec) -> StateConfig:
