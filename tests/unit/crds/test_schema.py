@@ -170,3 +170,15 @@ def test_every_map_that_a_user_writes_bounds_its_keys(root: Schema) -> None:
         and not any(KEYS.search(rule["rule"]) for rule in part.get("x-kubernetes-validations", []))
     ]
     assert unbounded == []
+
+
+@pytest.mark.parametrize("root", [ROOT, REWIND, TRIAL])
+def test_the_key_of_every_list_that_is_a_map_is_in_each_item(root: Schema) -> None:
+    """The API server refuses a CRD whose key is neither required nor has a default."""
+    missing = [
+        f"{path}: {key}"
+        for path, part in walk(root)
+        for key in part.get("x-kubernetes-list-map-keys", ())
+        if key not in part["items"].get("required", ()) and "default" not in part["items"]["properties"][key]
+    ]
+    assert missing == []

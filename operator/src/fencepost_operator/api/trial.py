@@ -175,6 +175,8 @@ class RowCounts(Model):
 class TrialSink(Model):
     """What was found in one sink."""
 
+    MARKS = (Keywords({"required": ["name"]}),)
+
     name: str
     """The sink's name."""
     rows: RowCounts | None = None
@@ -199,6 +201,8 @@ class TrialSample(Model):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse(Model):
     """What the processes of one kind used."""
+
+    MARKS = (Keywords({"required": ["name"]}),)
 
     name: str
     """driver, jvm or workers."""
