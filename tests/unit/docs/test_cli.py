@@ -60,6 +60,7 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         row, ids = present(world.row), {"flights": "id"}
         offsets, ends = {**row.offsets, "flights/0": 12000}, {**row.log_ends, "flights/0": 12100}
         world.row = replace(row, offsets=offsets, log_ends=ends, topic_ids={**row.topic_ids, **ids})
+        world.leader_epochs["flights/0@12017"] = 6
     world.retention["flights"] = {}
     world.related_objects[Related.PODS] = [pod(1, "orders-run-1-x")]
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
