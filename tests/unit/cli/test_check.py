@@ -162,6 +162,7 @@ def test_the_schema_registry_is_asked_from_this_machine(tmp_path: Path) -> None:
 
 def test_an_images_function_of_decoded_values_is_not_tried(tmp_path: Path) -> None:
     world = World.usual()
+    world.inspected = {"versions": None, "pythons": []}
     ended = world.run("check", "registry.example/x:1", "--pipeline", str(manifest(tmp_path, source=DECODED)))
     assert "the container has no network" in ended.output
     assert world.asked == []

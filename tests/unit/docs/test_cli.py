@@ -26,7 +26,7 @@ from unit.cli.test_logs import pod
 from unit.cli.world import World, dead_letter
 
 GROUPS = ("dead-letters", "fence", "retention", "snapshots", "state")
-OF_THE_IMAGE = {"run", "purge"}
+OF_THE_IMAGE = {"run", "purge", "trial"}
 """Commands of the job image's own `fencepost`."""
 NAMED = {
     found

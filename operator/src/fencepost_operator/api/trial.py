@@ -146,8 +146,7 @@ class TrialSpec(Model):
     compare: TrialCompare = field(default_factory=TrialCompare)
     limits: TrialLimits = field(default_factory=TrialLimits)
     promote_when: TrialPromotion | None = None
-    """When the operator sets spec.job of the pipeline to that of the trial. Without it no trial is promoted but by
-    `fencepost trial promote`."""
+    """When the operator sets spec.job of the pipeline to that of the trial. Without it no trial is promoted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
