@@ -63,7 +63,7 @@ def test_offsets_without_a_record_end_the_read(scene: Scene, tmp_path: Path) -> 
     start = scene.json("offsets", str(scene.key))["partitions"][0]["end"]
     for number, ends in enumerate(("commit_transaction", "abort_transaction")):
         transaction(kafka, scene.topic, b"%d" % number, ends)
-    words = ("--around", f"{scene.topic}/0@{start}", "--records", "4", "--into", str(path))
+    words = ("--around", f"{scene.topic}/0@{start}", "--records", "8", "--into", str(path))
     printed = scene.json("sample", str(scene.key), *words)
     (part,) = printed["partitions"]
     assert (part["until"], printed["records"]) == (start + 4, 1 + start - part["from"])
