@@ -29,7 +29,16 @@ OF_A_CONTAINER_THAT_ENDED: Final = ("--previous", "rollout restart")
 NAMED: Final = ("kubectl get pods -n NAMESPACE", "kubectl get jobs", "kubectl describe spl", "helm list", "grep NAME")
 """What these print names the pipeline."""
 MAY_FIND_NOTHING: Final = (
-    *("name=fencepost-purge", "events", "pvc", "rw", "resourcequota", "webhookconfigurations", "networkpolicies"),
+    *(
+        "name=fencepost-purge",
+        "name=fencepost-trial",
+        "events",
+        "pvc",
+        "rw",
+        "resourcequota",
+        "webhookconfigurations",
+        "networkpolicies",
+    ),
     "sed -n",
     *("(jvm_", "'fencepost_worker_", "{__name__"),  # this Prometheus scrapes the operator alone
 )
