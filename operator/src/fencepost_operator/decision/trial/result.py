@@ -23,12 +23,13 @@ FITTING: Final = 0.9
 """Of the memory limit, what the trial may have used."""
 MOST_SINKS: Final = 100
 MOST_PROCESSES: Final = 10
+LARGEST: Final = 2**63 - 1
 ALLOWANCE: Final = f"{START_ALLOWANCE // 60} minutes"
 
 
 def recorded(status: TrialStatus, report: TrialReport) -> TrialStatus:
     """Return the status with what was found."""
-    sinks = tuple(_sink(sink) for sink in {sink.name: sink for sink in report.sinks[:MOST_SINKS]}.values())
+    sinks = tuple({sink.name: sink for sink in map(_sink, report.sinks[:MOST_SINKS])}.values())
     kinds: dict[str, list[TrialSample]] = {}
     for sample in report.samples:
         kinds.setdefault(sample.kind, []).append(_sample(sample))
@@ -40,7 +41,6 @@ def recorded(status: TrialStatus, report: TrialReport) -> TrialStatus:
     return replace(
         status,
         records=report.records,
-        records_total=report.total,
         seconds=report.seconds,
         records_per_second=round(report.records / report.seconds, 1) if report.seconds else None,
         rows=_together(sinks),
@@ -90,7 +90,7 @@ def _sample(sample: Sample) -> TrialSample:
 
 def _sink(sink: SinkFindings) -> TrialSink:
     rows = RowCounts(
-        compared=sink.equal + sink.changed + sink.added,
+        compared=_sum(sink.equal, sink.changed, sink.added),
         equal=sink.equal,
         changed=sink.changed,
         missing=sink.missing,
@@ -107,14 +107,19 @@ def _together(sinks: tuple[TrialSink, ...]) -> RowCounts:
     rows = [sink.rows for sink in sinks if sink.rows is not None]
     missing = [each.missing for each in rows if each.missing is not None]
     return RowCounts(
-        compared=sum(each.compared for each in rows),
-        equal=sum(each.equal for each in rows),
-        changed=sum(each.changed for each in rows),
-        missing=sum(missing) if rows and len(missing) == len(rows) else None,
-        added=sum(each.added for each in rows),
-        overwritten=sum(each.overwritten for each in rows),
-        undecided=sum(each.undecided for each in rows),
+        compared=_sum(*(each.compared for each in rows)),
+        equal=_sum(*(each.equal for each in rows)),
+        changed=_sum(*(each.changed for each in rows)),
+        missing=_sum(*missing) if rows and len(missing) == len(rows) else None,
+        added=_sum(*(each.added for each in rows)),
+        overwritten=_sum(*(each.overwritten for each in rows)),
+        undecided=_sum(*(each.undecided for each in rows)),
     )
+
+
+def _sum(*counts: int) -> int:
+    """Return a sum that the API server takes: each count alone may be the largest of the CRD."""
+    return min(sum(counts), LARGEST)
 
 
 def _resources(report: TrialReport) -> TrialResources:

@@ -316,6 +316,18 @@ def test_a_completed_trial_has_what_was_found() -> None:
     assert "4 changed" in status.message
 
 
+def test_a_report_can_be_stored_whatever_the_pod_writes_and_does_not_change_what_is_pinned() -> None:
+    """The CRD keys sinks by name and counts in int64: the API server would refuse each write of the status."""
+    most = 2**63 - 1
+    sinks = tuple(SinkFindings(name=name, equal=most, changed=most, missing=most) for name in ("a\n", "a\r", "b"))
+    status = ended(pipeline(), replace(report(), records=0, total=0, sinks=sinks), promoteWhen={}).status
+    assert len({sink.name for sink in status.sinks}) == len(status.sinks) == 2
+    rows = present(status.rows)
+    assert rows.compared == rows.equal == rows.changed == rows.missing == most
+    assert status.records_total == 38
+    assert present(status.promotion).message == "not all records were processed"
+
+
 def test_a_pipeline_that_was_rewound_meanwhile_has_no_result() -> None:
     one = pipeline()
     back = Known(replace(ROW, offsets={**ROW.offsets, f"{TOPIC}/0": 49}))
