@@ -156,6 +156,14 @@ def test_a_report_fits_into_a_termination_message_whatever_it_holds() -> None:
     assert (found.records, found.poison) == (1, 1)
 
 
+def test_a_report_without_room_for_each_sink_is_not_complete() -> None:
+    sinks = tuple(SinkFindings(name=f"{number:0100}", changed=1) for number in range(40))
+    found = TrialReport.from_json(TrialReport(records=1, total=1, seconds=1.0, sinks=sinks).to_json())
+    assert found is not None
+    assert len(found.sinks) < 40
+    assert not found.is_complete
+
+
 def test_samples_that_fit_are_shared_between_the_kinds() -> None:
     samples = tuple(
         Sample(sink="rows", kind=kind, key=f"{number:0150}")

@@ -109,7 +109,7 @@ class TrialReport:
     total: _Count
     seconds: _Figure
     is_complete: bool = True
-    """Whether all records were processed and compared."""
+    """Whether all records were processed and compared, and each sink is in the report."""
     note: _Text = ""
     """What else there is to know, such as why it is not complete."""
     sinks: tuple[SinkFindings, ...] = ()
@@ -125,7 +125,10 @@ class TrialReport:
     memory_limit: _Count | None = None
 
     def to_json(self) -> str:
-        """Return JSON of at most LIMIT bytes: samples are left out from the end, then texts are cut."""
+        """Return JSON of at most LIMIT bytes: samples are left out from the end, then texts are cut.
+
+        A report without all its sinks is not complete.
+        """
         found = self
         while len(text := encode(found).encode()) > LIMIT and found.samples:
             found = replace(found, samples=_without_one(found.samples))
@@ -133,7 +136,7 @@ class TrialReport:
             sinks = tuple(replace(sink, message=sink.message[:60]) for sink in found.sinks)
             found = replace(found, sinks=sinks, note=found.note[:200], poison_error=found.poison_error[:200])
         while len(text := encode(found).encode()) > LIMIT and found.sinks:
-            found = replace(found, sinks=found.sinks[:-1])
+            found = replace(found, sinks=found.sinks[:-1], is_complete=False)
         return text.decode()
 
     @classmethod

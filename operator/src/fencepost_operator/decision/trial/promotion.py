@@ -12,16 +12,22 @@ from typing import Any, Final
 
 from fencepost_operator.api import Pipeline, Promotion, PromotionState, RowCounts, Trial, TrialSpec, TrialStatus
 from fencepost_operator.api.codec import encode
+from fencepost_operator.api.trial import TrialPromotion
 
 CHANGED_SINCE: Final = "the pipeline's spec was changed since the trial began; create another PipelineTrial"
 
 
-def first(trial: Trial, spec: TrialSpec, status: TrialStatus, pipeline: Pipeline) -> Promotion | None:
-    """Return what a completed trial means for the pipeline; None where it is not to be promoted."""
+def first(
+    trial: Trial, spec: TrialSpec, status: TrialStatus, pipeline: Pipeline, *, is_complete: bool
+) -> Promotion | None:
+    """Return what a completed trial means for the pipeline; None where it is not to be promoted.
+
+    `is_complete` says that all records were processed, and that the status has what was found in each sink.
+    """
     if spec.promote_when is None:
         return None
     patch = json.dumps({"spec": {"job": fields_of_job(spec)}}, sort_keys=True)
-    if why := unmet(spec, status):
+    if why := unmet(spec.promote_when, status, is_complete=is_complete):
         return Promotion(state=PromotionState.NOT_MET, message=why)
     if pipeline.generation != status.pipeline_generation:
         return Promotion(state=PromotionState.REFUSED, message=CHANGED_SINCE, patch=patch)
@@ -51,13 +57,13 @@ def fields_of_job(spec: TrialSpec) -> dict[str, Any]:
     return found
 
 
-def unmet(spec: TrialSpec, status: TrialStatus) -> str:
+def unmet(wanted: TrialPromotion, status: TrialStatus, *, is_complete: bool) -> str:
     """Return which condition of promoteWhen does not hold, '' where all do."""
-    wanted, rows = spec.promote_when, status.rows or RowCounts()
-    if wanted is None:
-        return "spec.promoteWhen is not set"
+    rows = status.rows or RowCounts()
     if (status.records or 0) < (status.records_total or 0):
         return "not all records were processed"
+    if not is_complete:
+        return "not all rows were compared"
     if status.poison is not None:
         return f"the new code cannot process {status.poison.records} records"
     if not rows.compared:

@@ -359,6 +359,12 @@ def test_code_that_differs_too_much_is_not_promoted(words: str) -> None:
     assert found.again is None
 
 
+def test_rows_that_were_not_compared_are_not_promoted() -> None:
+    """The time was up in the last batch, or the report had no room for a sink."""
+    found = present(ended(pipeline(), replace(report(), is_complete=False), promoteWhen={}).status.promotion)
+    assert (found.state, found.message) == (PromotionState.NOT_MET, "not all rows were compared")
+
+
 def test_a_promotion_is_recorded_then_made_once_then_seen() -> None:
     one = pipeline()
     recorded = ended(one, report(changed=1), **PROMOTE).status
