@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from demo.scene import MADE_BY, Scene
@@ -12,7 +14,11 @@ from flights.dataset import flights
 from flights.ledger import Ledger
 from harness.load import Load
 from harness.waiting import eventually
+from testbed.engine import Docker
 from testbed.environment import load
+from testbed.home import Home
+from testbed.images.built_images import load_one
+from testbed.process import Transcript
 
 COMMIT_SECONDS: Final = 300.0
 TRANSFORMS: Final = {"": "departures_arrow:transform", ", DataFrame": "departures:transform"}
@@ -27,6 +33,15 @@ def staged() -> Iterator[Scene]:
         scene.prepare()
         yield scene
         scene.clear()
+
+
+@functools.cache
+def build_contestant(folder: Path, image: str) -> None:
+    """Build the image of a folder and load it into the nodes that run Spark; once. Raises StepError, CommandError."""
+    home = Home.of_user()
+    log = Transcript(home.logs / f"{folder.name}-image.log")
+    Docker(home).build(folder, folder / "Dockerfile", folder.name, [image], log)
+    load_one(home, image, log)
 
 
 def clean(scene: Scene) -> None:

@@ -7,7 +7,6 @@ was produced.  One that fails is a note; what was measured is kept, and a second
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,17 +16,13 @@ from bench import cpu
 from bench.contest import Contestant, Mark, fencepost, run
 from bench.options import Journal, Options
 from bench.samples import Result, Sample
-from bench.stage import clean, make_namespace, source, staged
+from bench.stage import build_contestant, clean, make_namespace, source, staged
 from demo.scene import Scene
 from flights.console import Console
 from flights.ledger import Ledger
 from flights.reconciliation import reconcile
 from harness.pipelines import code, example_file
 from testbed.cluster import WORKERS
-from testbed.engine import Docker
-from testbed.home import Home
-from testbed.images.built_images import load_one
-from testbed.process import Transcript
 
 NAME: Final = "peers"
 ROWS: Final = 1_000_000
@@ -116,7 +111,7 @@ def structured_streaming(*, tuned: bool) -> Contestant:
     """Return the peer, with the connector's default settings or tuned ones."""
 
     def start(scene: Scene, rows: int) -> None:
-        build()
+        build_contestant(FOLDER, IMAGE)
         make_namespace(scene)
         scene.kubectl.apply(code(), _peer(scene, rows, tuned=tuned))
 
@@ -170,15 +165,6 @@ def ceiling_code() -> dict[str, Any]:
             **{module: example_file("departures", module) for module in modules},
         },
     }
-
-
-@functools.cache
-def build() -> None:
-    """Build the peer's image and load it into the nodes that run Spark; once. Raises StepError, CommandError."""
-    home = Home.of_user()
-    log = Transcript(home.logs / "peer-image.log")
-    Docker(home).build(FOLDER, FOLDER / "Dockerfile", "peer", [IMAGE], log)
-    load_one(home, IMAGE, log)
 
 
 def _peer(scene: Scene, rows: int, *, tuned: bool) -> dict[str, Any]:

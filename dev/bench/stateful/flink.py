@@ -5,7 +5,6 @@ Flink has no batches.  Its times are those of so many records of a backlog, and 
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,15 +17,11 @@ from confluent_kafka.admin import AdminClient
 
 from bench import cpu
 from bench.contest import RUN_SECONDS, ContestError
-from bench.stage import make_namespace
+from bench.stage import build_contestant, make_namespace
 from bench.stateful.contest import Measured
 from bench.stateful.contestants import BLOCKS, Block, blocks, records
 from demo.scene import Scene
 from testbed.cluster import WORKERS
-from testbed.engine import Docker
-from testbed.home import Home
-from testbed.images.built_images import load_one
-from testbed.process import Transcript
 
 IMAGE: Final = "fencepost-flink:dev"
 POD: Final = "flink"
@@ -42,7 +37,7 @@ def run(scene: Scene, query: str) -> list[Measured]:
     """Let PyFlink read all records. Raises ContestError, CannotMeterError, StepError, CommandError."""
     schedule = BLOCKS[query]
     group = f"flink-{time.time_ns()}"
-    build()
+    build_contestant(FOLDER, IMAGE)
     make_namespace(scene)
     meter = cpu.Meter(scene.nodes)
     with meter.running():
@@ -99,15 +94,6 @@ def at(progress: Iterable[Progress], count: int) -> float:
             return before[0] + (moment - before[0]) * (count - before[1]) / (seen - before[1])
         before = moment, seen
     raise ContestError(f"fewer than {count:,} records were committed")
-
-
-@functools.cache
-def build() -> None:
-    """Build the image and load it into the nodes; once. Raises StepError, CommandError."""
-    home = Home.of_user()
-    log = Transcript(home.logs / "flink-image.log")
-    Docker(home).build(FOLDER, FOLDER / "Dockerfile", "flink", [IMAGE], log)
-    load_one(home, IMAGE, log)
 
 
 def pod(scene: Scene, query: str, group: str) -> dict[str, Any]:
