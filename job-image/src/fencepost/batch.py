@@ -189,6 +189,25 @@ class SinkWork:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerMemory:
+    """Bytes of a worker's container, of its limit, of one Python worker, and of its executor's JVM; 0 is not known."""
+
+    container: int = 0
+    limit: int = 0
+    python: int = 0
+    jvm: int = 0
+
+    def largest(self, other: WorkerMemory) -> WorkerMemory:
+        """Return the larger figure of each."""
+        return WorkerMemory(
+            max(self.container, other.container),
+            max(self.limit, other.limit),
+            max(self.python, other.python),
+            max(self.jvm, other.jvm),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
     """What Spark says of a stateful query's event time.
@@ -211,6 +230,7 @@ class Written:
     `epochs` has, per partition, records and their leader epochs: the first and the last one of each epoch that a task
     read, and the one that it saw beyond its range.
     `record_times` has, per partition, the largest timestamp that a stateful query read, in ms since 1970.
+    `memory` is the most that any worker has had since the run began, and `cores` what the executors have together.
     """
 
     work: Mapping[str, SinkWork]
@@ -220,6 +240,8 @@ class Written:
     reached: Mapping[str, int] = field(default_factory=dict)
     epochs: Mapping[str, tuple[Sighting, ...]] = field(default_factory=dict)
     record_times: Mapping[str, int] = field(default_factory=dict)
+    memory: WorkerMemory = field(default_factory=WorkerMemory)
+    cores: int = 0
 
     @property
     def rows(self) -> dict[str, int]:

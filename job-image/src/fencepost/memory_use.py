@@ -29,6 +29,25 @@ def resident(process: int, proc: Path = PROC) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """A process: its program, the process that started it, and the most bytes that it has had resident."""
+
+    program: str
+    parent: int
+    peak: int
+
+    @classmethod
+    def of(cls, process: int, proc: Path = PROC) -> ProcessMemory | None:
+        """Return that of a process, None when it is gone or the kernel does not say."""
+        try:
+            lines = (proc / str(process) / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+            fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            return cls(program=fields["Name"], parent=int(fields["PPid"]), peak=int(fields["VmHWM"].split()[0]) * 1024)
+        except (OSError, KeyError, IndexError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerMemory:
     """Bytes; None for what the kernel does not report, and for a limit that is not there."""
 

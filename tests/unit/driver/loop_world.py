@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.driver_configs import USUAL
-from fencepost.batch import Batch, Range, Record, Sighting, SinkWork, Watermarks, Written
+from fencepost.batch import Batch, Range, Record, Sighting, SinkWork, Watermarks, WorkerMemory, Written
 from fencepost.contract import Acceptance, DriverConfig, KafkaSource, Loss, Reason
 from fencepost.driver.loop import Loop
 from fencepost.driver.reporting.commit_report import Report
@@ -129,6 +129,8 @@ class FakeEngine:
     """By partition: offsets [start, until) without a record."""
     batches: list[Batch] = field(default_factory=list)
     sightings: Callable[[Range], tuple[Sighting, ...]] = lambda _: ()
+    memory: WorkerMemory = field(default_factory=WorkerMemory)
+    cores: int = 0
 
     def write(self, batch: Batch, row: FenceRow) -> Written:
         self.before()
@@ -147,6 +149,8 @@ class FakeEngine:
         }
         return Written(
             {"s": SinkWork(batch.records)},
+            memory=self.memory,
+            cores=self.cores,
             records=batch.records,
             size=batch.records * self.record_size,
             reached=reached,

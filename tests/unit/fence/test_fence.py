@@ -218,6 +218,18 @@ def test_the_size_of_the_state_is_that_of_the_last_commit(table: Table, row: Fen
     assert back.state_bytes is None
 
 
+def test_figures_are_those_of_the_last_commit_that_has_some(table: Table, row: FenceRow) -> None:
+    held, here = fence(table), row.offsets
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1, figures={"bytes": 9})
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1)
+    assert row.figures == {"bytes": 9}
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1, figures={"rows": 2})
+    assert row.figures == {"rows": 2}
+    taken = held.take_over(row, owner=OWNER)
+    assert taken.figures == {"rows": 2}
+    assert held.rewind(taken, offsets=here, leader_epochs={}, growth_barrier={}).figures == {}
+
+
 def test_a_plan_keeps_the_last_batch_s_figures(table: Table, row: FenceRow) -> None:
     """The operator judges a slow batch by how long the last one took."""
     row = commit(table, row, 10)

@@ -50,6 +50,14 @@ def test_a_commit_names_no_partition_and_its_plan_names_each_once() -> None:
     assert commit.owner is None
 
 
+def test_a_commit_names_only_the_figures_that_changed() -> None:
+    first = replace(START, version=8, figures={"bytes": 7, "driver_jvm": 90}, state_bytes=5)
+    second = replace(first, version=9, figures={"bytes": 8, "driver_jvm": 90}, state_bytes=6)
+    records = [change(None, START, NOW), change(START, first, NOW), change(first, second, NOW)]
+    assert (records[2].figures, records[2].state_bytes) == ({"bytes": 8}, 6)
+    assert [row for _, row in restored("p", records)] == [START, first, second]
+
+
 def test_what_comes_before_the_first_complete_record_is_left_out() -> None:
     planned = replace(START, version=8, planned={"a/0": 5, "a/1": 1})
     assert list(restored("p", [change(START, planned, NOW)])) == []

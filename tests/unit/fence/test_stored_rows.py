@@ -61,6 +61,11 @@ def test_late_rows_are_counted_from_none() -> None:
     assert (row.watermark, row.late_rows, row.record_times) == (7, 2, {"flights.v1/0": 5})
 
 
+def test_figures_are_read_by_the_names_that_are_known() -> None:
+    assert fence_row(stored(figures=None)).figures == {}
+    assert fence_row(stored(figures={"bytes": 7, "of a later release": 1})).figures == {"bytes": 7}
+
+
 def test_a_checkpoint_is_read_as_it_is_stored() -> None:
     assert fence_row(stored(checkpoint=None)).checkpoint is None
     assert fence_row(stored(checkpoint=b"\0")).checkpoint == b"\0"
@@ -80,6 +85,7 @@ def test_a_checkpoint_is_read_as_it_is_stored() -> None:
         ("offsets", [1]), ("planned", {"x": 1}), ("log_ends", {"x": 1}), ("growth_barrier", {"x": 1}),
         ("leader_epochs", {"x": 1}), ("topic_ids", {"flights": 5}), ("topic_ids", {5: "id"}),
         ("state_bytes", -1), ("state_bytes", "2"),
+        ("figures", 5), ("figures", {"bytes": -1}), ("figures", {"bytes": "2"}),
         ("watermark", -1), ("late_rows", -1), ("late_rows", "2"), ("record_times", {"x": 1}),
         ("record_times", {"a/0": -1}),
         ("dead_letters", -1), ("dead_letters", "2"), ("last_dead_letter", 5), ("last_dead_letter", "x" * 9000),

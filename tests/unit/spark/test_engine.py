@@ -131,7 +131,10 @@ def paths_to_delete(spark: SparkSession) -> int:
 
 def test_batches_leave_no_path_in_the_jvm(spark: SparkSession, make: Callable[..., SparkEngine]) -> None:
     engine = make(same)
-    assert engine.write(BATCH, row()).rows == {"rows": 5}
+    written = engine.write(BATCH, row())
+    assert written.rows == {"rows": 5}
+    assert written.cores >= 1
+    assert min(written.memory.python, written.memory.jvm) > 2**20, "what a task saw of itself and of its executor"
     before = paths_to_delete(spark)
     for _ in range(5):
         engine.write(BATCH, row())

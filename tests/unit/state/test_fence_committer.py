@@ -87,6 +87,7 @@ def test_the_row_has_the_size_of_the_committed_files(world: World) -> None:
     checkpoint.delete("state/0/0/0_a.changelog")
     batch(checkpoint, 2, 30)
     assert world.row.state_bytes == 14, "what Spark has deleted does not count"
+    assert world.row.figures["state_chunks"] == 2
 
 
 def test_a_successor_has_the_logs_and_the_files_of_the_last_commit(world: World) -> None:

@@ -33,6 +33,7 @@ from fencepost.driver.planning.planner import Planner
 from fencepost.driver.ports import Engine, Log, Records
 from fencepost.driver.recovery.bisection import Piece
 from fencepost.driver.recovery.poison import Isolator
+from fencepost.driver.reporting.commit_figures import Measure, of_batch, unmeasured
 from fencepost.driver.reporting.commit_report import Report, Stopwatch
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.driver.stopping import check_held
@@ -69,7 +70,7 @@ class Loop:
 
     `claimed` removes what earlier runs left of records that this one reads again, before anything is written.
     `report` gets each committed batch, `mirror` the committed offsets, after the claim and each commit; both
-    return at once.
+    return at once.  `memory` measures the driver for the figures of each commit.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Loop:
         isolator: Isolator | None = None,
         claimed: Callable[[FenceRow], None] = nothing_left,
         mirror: Callable[[Mapping[str, int]], None] = ignore,
+        memory: Measure = unmeasured,
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         look_ahead: float = LOOK_AHEAD,
@@ -101,6 +103,7 @@ class Loop:
         self._isolator = isolator
         self._claimed = claimed
         self._mirror = mirror
+        self._memory = memory
         self._now = now
         self._wait = wait or stop.wait
         self._look_ahead = look_ahead
@@ -289,6 +292,7 @@ class Loop:
             leader_epochs=epochs.leader_epochs,
             epoch_starts=epochs.epoch_starts,
             dead_letter=dead_letter,
+            figures=self._figures(written) if written.work else None,
         )
         self._after_commit(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
 
@@ -316,6 +320,7 @@ class Loop:
                 epoch_starts=epochs.epoch_starts,
                 growth_barrier=None if following is None else following.position.barrier,
                 log_ends=None if following is None else following.log_ends,
+                figures=self._figures(written),
             )
         if following is not None:
             self._planner.note(following)
@@ -329,6 +334,9 @@ class Loop:
                 self._polling.check_stop()
             raise trouble  # after the commit: what was written is complete
         return self._planned()
+
+    def _figures(self, written: Written) -> dict[str, int]:
+        return of_batch(written, limit=self._limit.records, driver=self._memory())
 
     def _without_records(self, batch: Batch, written: Written) -> Piece:
         """Return what follows a batch and has no record, where that is as long as a batch; a finishing run ends before.

@@ -40,6 +40,7 @@ from fencepost.driver.loop import Loop, ignore
 from fencepost.driver.ports import Engine
 from fencepost.driver.recovery.poison import Isolator
 from fencepost.driver.reporting import logs, metrics_endpoint, verdict
+from fencepost.driver.reporting.commit_figures import DriverMemory, Measure, unmeasured
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.sizing.record_size import with_size
@@ -238,6 +239,7 @@ class Driver:
                 isolator=self._isolator(engine, table, source, records) if config.isolate else None,
                 claimed=claimed,
                 mirror=show,
+                memory=self._memory(),
             )
         else:
             self._loop = self._stateful(engine, table, fence, source, records, claimed=claimed, mirror=show)
@@ -328,6 +330,7 @@ class Driver:
             end=self.end,
             claimed=claimed,
             mirror=mirror,
+            memory=self._memory(),
         )
         self._supervision.files(run.collect)
         return run
@@ -347,6 +350,9 @@ class Driver:
     def _committed(self, report: Report) -> None:
         self._run_metrics.committed(report)
         log_committed(report)
+
+    def _memory(self) -> Measure:
+        return unmeasured if self._jvm is None else DriverMemory(self._jvm.process.pid)
 
     def _serve_metrics(self, spark: SparkSession) -> None:
         jvm = self._jvm.process.pid if self._jvm is not None else None

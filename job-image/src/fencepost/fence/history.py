@@ -17,8 +17,8 @@ from fencepost.fence.row import FenceRow
 
 HISTORY_DAYS: Final = 7
 """Days that `fence_changes` keeps a change."""
-MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier")
-_FIGURES: Final = ("epoch", "version", "clock", "committed_at", "records", "duration_ms")
+MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier", "figures")
+_FIGURES: Final = ("epoch", "version", "clock", "committed_at", "records", "duration_ms", "state_bytes")
 _TEXTS: Final = ("owner", "driver", "code")
 
 
@@ -43,9 +43,11 @@ class Change:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[str, int] = field(default_factory=dict)
     growth_barrier: Mapping[str, int] = field(default_factory=dict)
+    figures: Mapping[str, int] = field(default_factory=dict)
     committed_at: datetime | None = None
     records: int | None = None
     duration_ms: int | None = None
+    state_bytes: int | None = None
     committed: bool = False
     lag: int | None = None
     written_at: int | None = None

@@ -213,15 +213,16 @@ class Fence:
         record_times: Mapping[str, int] | None = None,
         checkpoint: bytes | None = None,
         state_bytes: int | None = None,
+        figures: Mapping[str, int] | None = None,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
         `leader_epochs` are those of the records before `offsets`, or of leaders that had them, and `epoch_starts` the
         first records that were read of these epochs.  The row keeps them for the partitions that move, and drops what
-        it had for a partition that moves without one.  None leaves
-        `growth_barrier`, `log_ends`, the watermark, `checkpoint` and `state_bytes` as the row has them.  `dead_letter`
-        is the one record of this batch when it was set aside, 'topic/partition@offset'.  `record_times` are those of
-        the batch: the row keeps the largest of each partition.
+        it had for a partition that moves without one.  None leaves `growth_barrier`, `log_ends`, the watermark,
+        `checkpoint`, `state_bytes` and `figures` as the row has them.  `dead_letter` is the one record of this batch
+        when it was set aside, 'topic/partition@offset'.  `record_times` are those of the batch: the row keeps the
+        largest of each partition.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
@@ -239,6 +240,7 @@ class Fence:
             late_rows=before.late_rows + seen.late_rows,
             record_times=times,
             state_bytes=before.state_bytes if state_bytes is None else state_bytes,
+            figures=dict(before.figures if figures is None else figures),
             checkpoint=checkpoint or before.checkpoint,
         )
         return self._change(before, after)
@@ -281,6 +283,7 @@ class Fence:
             watermark=None,
             record_times={},
             state_bytes=None,
+            figures={},
             checkpoint=no_state if checkpoint is None else checkpoint,
             planned_log=None,
         )

@@ -47,6 +47,8 @@ class FenceRow:
     `fencepost.batch.EventTime`: as they were known when the last batch was committed, which is without that batch.
     `state_bytes` is the size of the files of the state at `offsets`; None without state, and from a rewind to the next
     commit.
+    `figures` is what the last commit says of its batch and its run, by the names of `fencepost.fence.figures`; none
+    from a rewind to the next commit.
     `record_times` has the largest timestamp of the records that were read of a partition, in ms since 1970.
     `checkpoint` is a stateful pipeline's state at `offsets`, and `planned_log` Spark's log of the batch that `planned`
     ends: bytes that `fencepost.state` packs, and that the fence only keeps.  Both are None for a stateless pipeline;
@@ -79,6 +81,7 @@ class FenceRow:
     late_rows: int = 0
     record_times: Mapping[str, int] = field(default_factory=dict)
     state_bytes: int | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
     checkpoint: bytes | None = None
     planned_log: bytes | None = None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from typing import Final
 
 import pyarrow as pa
 
 from fencepost.contract import Reason
 from fencepost.errors import BatchFailed, DriverError, as_worker_error
+from fencepost.sinks import task_memory
 from fencepost.sinks.interface import BatchToken, SinkTask
 from fencepost.sinks.retries import take_retries
 from fencepost.sinks.writers import writing
@@ -18,8 +20,11 @@ REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
 FILLER: Final = bytes(65_536)
 """As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
-_FIGURES: Final = ("rows", "size", "reading", "writing", "retries")
+WORK: Final = ("rows", "size", "reading", "writing", "retries")
 """As in `fencepost.batch.SinkWork`, with microseconds."""
+MEMORY: Final = ("container", "limit", "python", "jvm")
+"""As in `fencepost.batch.WorkerMemory`."""
+_FIGURES: Final = (*WORK, *MEMORY)
 RESULT_SCHEMA: Final = pa.schema(
     [("sink", pa.string()), *((name, pa.int64()) for name in _FIGURES), ("filler", pa.binary())]
 )
@@ -85,7 +90,8 @@ class _Measured:
         """Return a row of RESULT_SCHEMA for what was done since the last one."""
         now = time.monotonic()
         writing = max(0.0, now - self.since - self._reading)
-        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6), take_retries())
+        memory = astuple(task_memory.seen())
+        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6), take_retries(), *memory)
         self.rows, self._size, self._reading, self.since = 0, 0, 0.0, now
         columns = [pa.array([sink]), *(pa.array([figure], pa.int64()) for figure in figures), pa.array([filler])]
         return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -122,9 +123,10 @@ class SparkEngine:
         )
         token = record_batches.token_of(context)
         self._sinks.begin(token)
+        cores = self._cores()
         parts = slices(
             batch.ranges,
-            self._cores(),
+            cores,
             split=self._config.source.split_partitions,
             record_size=self._record_size,
             left_out=self._left_out,
@@ -135,7 +137,7 @@ class SparkEngine:
         self._compile()
         if written.records:
             self._record_size = written.size / written.records
-        return written
+        return replace(written, cores=cores)
 
     def rehearse(self, batch: Batch) -> None:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
@@ -163,7 +165,13 @@ class SparkEngine:
         }
         read, size = self._counts.total()
         return Written(
-            work, phases=phases, records=read, size=size, reached=self._counts.reached(), epochs=self._counts.epochs()
+            work,
+            phases=phases,
+            records=read,
+            size=size,
+            reached=self._counts.reached(),
+            epochs=self._counts.epochs(),
+            memory=self._sinks.memory,
         )
 
     def _frame(self, parts: Slices, context: BatchContext, *, check: bool) -> DataFrame:

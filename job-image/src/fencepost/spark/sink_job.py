@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-from fencepost.batch import SinkWork
+from fencepost.batch import SinkWork, WorkerMemory
 from fencepost.contract import Reason
 from fencepost.errors import BatchFailed, DriverError, PoisonRecord
 from fencepost.sinks import task_half
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPANS: Final = 5
 """Partitions of a batch that a message names; the verdict has all of them."""
-_REPORT: Final = re.compile(r"\[([^\[\],]+),(\d+),(\d+),(\d+),(\d+),(\d+)\]")
+_REPORT: Final = re.compile(r"\[([^\[\],]+)" + r",(\d+)" * len((*task_half.WORK, *task_half.MEMORY)) + r"\]")
 """A report of a task as Spark prints it. The CRD admits no comma and no bracket in a sink's name."""
 
 
@@ -34,6 +34,8 @@ class SinkJob:
 
     def __init__(self, sinks: Mapping[str, Sink]) -> None:
         self._sinks = dict(sinks)
+        self.memory = WorkerMemory()
+        """The most that the tasks' reports have said."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,8 +76,10 @@ class SinkJob:
         """
         text = str(reports._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
         work = dict.fromkeys(self._sinks, SinkWork())
-        for name, rows, size, reading, writing, retries in _REPORT.findall(text):
-            work[name] += SinkWork(int(rows), int(size), int(reading) / 1e6, int(writing) / 1e6, int(retries))
+        for name, *figures in _REPORT.findall(text):
+            rows, size, reading, writing, retries, *memory = map(int, figures)
+            work[name] += SinkWork(rows, size, reading / 1e6, writing / 1e6, retries)
+            self.memory = self.memory.largest(WorkerMemory(*memory))
         return work
 
     def tasks(self) -> dict[str, SinkTask]:

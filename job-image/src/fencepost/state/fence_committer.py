@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 from uuid import UUID
 
 from fencepost.batch import EventTime
 from fencepost.fence import Fence, FenceRow
+from fencepost.fence.figures import Figure
 from fencepost.state.checkpoint import METADATA, Checkpoint
 from fencepost.state.chunks import ChunkStore, read_file, write_file
 from fencepost.state.directory import Directory, LogFile
@@ -44,6 +45,7 @@ class WrittenBatch:
     log_ends: Mapping[str, int] | None = None
     event_time: EventTime | None = None
     record_times: Mapping[str, int] | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 class BatchFacts(Protocol):
@@ -169,6 +171,7 @@ class FenceCommitter:
             record_times=facts.record_times,
             checkpoint=after.pack(),
             state_bytes=tree.size,
+            figures={**facts.figures, Figure.STATE_CHUNKS.value: tree.chunks},
         )
         self._committed, self._planned, self.size = after, None, tree.size
         self._reached, self._reaching = self._reaching, frozenset()

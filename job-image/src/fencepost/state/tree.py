@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from fencepost.state.chunks import CHUNK
 from fencepost.state.errors import CheckpointDamaged
 
 LARGEST: Final = 64 * 1024 * 1024
@@ -40,6 +41,11 @@ class Tree:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(file.length for file in self.files.values())
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks all files have."""
+        return sum(-(-file.length // CHUNK) for file in self.files.values())
 
     def pack(self) -> bytes:
         """Return the tree as bytes; equal trees have equal bytes."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost_operator.api.quantities import MEBIBYTE, mebibytes
+from fencepost_operator.api.spec.cluster import MasterSpec, WorkerSpec
+from fencepost_operator.api.spec.job import JobSpec
 from fencepost_operator.api.spec.pods import ResourceRequirements
 
+MASTER_MEMORY: Final = 448 * MEBIBYTE
+"""A pod of Spark's master: its heap, and what the JVM takes beside it."""
 DRIVER_OVERHEAD: Final = 384 * MEBIBYTE
 """Beside the driver's heap: its Python with librdkafka and Arrow, metaspace, threads, the JVM's own memory."""
 WORKER_OVERHEAD: Final = 512 * MEBIBYTE
@@ -34,6 +38,21 @@ def state_memory(worker_memory: int) -> int:
 def driver_memory(heap: int) -> int:
     """Return the memory of the driver's pod: its heap and what comes on top of it."""
     return heap + max(DRIVER_OVERHEAD, heap // 4)
+
+
+def driver_resources(job: JobSpec) -> dict[str, Any]:
+    """Return requests and limits of the driver's container."""
+    return resources(job.resources, cpu="200m", memory=driver_memory(job.memory))
+
+
+def worker_resources(worker: WorkerSpec) -> dict[str, Any]:
+    """Return requests and limits of a worker's container."""
+    return resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory)
+
+
+def master_resources(master: MasterSpec) -> dict[str, Any]:
+    """Return requests and limits of the master's container."""
+    return resources(master.resources, cpu="100m", memory=MASTER_MEMORY)
 
 
 def resources(given: ResourceRequirements | None, *, cpu: str, memory: int) -> dict[str, Any]:

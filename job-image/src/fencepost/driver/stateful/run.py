@@ -28,6 +28,7 @@ from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
 from fencepost.driver.ports import Log, Records
 from fencepost.driver.recovery.failing_record import failing_record
+from fencepost.driver.reporting.commit_figures import Measure, of_batch, unmeasured
 from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.driver.stopping import check_held
@@ -98,6 +99,7 @@ class StatefulRun:
         end: Callable[[BaseException], object],
         claimed: Callable[[FenceRow], None] = nothing_left,
         mirror: Callable[[Mapping[str, int]], None] = ignore,
+        memory: Measure = unmeasured,
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
     ) -> None:
@@ -119,6 +121,7 @@ class StatefulRun:
         self._end = end
         self._claimed = claimed
         self._mirror = mirror
+        self._memory = memory
         self._now = now
         self._wait = wait
         self._polling = LogPolling(source, stop)
@@ -277,6 +280,7 @@ class StatefulRun:
             epoch_starts=epochs.epoch_starts,
             event_time=self._query.event_time(number),
             record_times=written.record_times,
+            figures=of_batch(written, limit=self._plan.limit, driver=self._memory()),
         )
         self._written = batch, written, facts
 

@@ -39,6 +39,7 @@ A deletion that a node misses for longer may return; in these two tables that le
 _OFFSETS: Final = "frozen<map<text, bigint>>"
 _LEADER_EPOCHS: Final = "frozen<map<text, int>>"
 _IDS: Final = "frozen<map<text, text>>"
+_NUMBERS: Final = "frozen<map<text, bigint>>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ FENCE: Final = Table(
         "late_rows": "bigint",
         "record_times": _OFFSETS,
         "state_bytes": "bigint",
+        "figures": _NUMBERS,
         "checkpoint": "blob",
         "planned_log": "blob",
     },
@@ -132,7 +134,7 @@ CHANGES: Final = Table(
         # Consecutive changes name the same partitions: in long chunks they take a fraction of the space.
         "compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': '64'}",
     ),
-    added={"committed": "boolean", "lag": "bigint"},
+    added={"committed": "boolean", "lag": "bigint", "figures": _NUMBERS, "state_bytes": "bigint"},
 )
 
 PROGRESS: Final = Table(

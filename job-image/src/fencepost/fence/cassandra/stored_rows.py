@@ -11,6 +11,7 @@ from typing import Any, Final
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.sealed_epochs import CHECKSUM, unsealed
 from fencepost.fence.errors import FenceRowInvalid
+from fencepost.fence.figures import Figure
 from fencepost.fence.row import LARGEST_CHECKPOINT, FenceRow
 
 _LARGEST: Final = 2**63 - 1
@@ -57,6 +58,8 @@ def fence_row(found: Any) -> FenceRow:  # noqa: ANN401 - a driver's named tuple
         values[name] = _map(name, values[name])
     if "growths" in values:
         values["growths"] = _growths(values["growths"])
+    if "figures" in values:
+        values["figures"] = _figures(values["figures"])
     values["committed_at"] = _moment(values["committed_at"])
     row = FenceRow(**values)
     return replace(row, leader_epochs=unsealed(row.leader_epochs, row.offsets, row.topic_ids))
@@ -110,6 +113,15 @@ def _growths(value: Any) -> tuple[Mapping[str, int], ...]:  # noqa: ANN401 - any
     for (_, size), growth in found.items():
         _check("growths", value, len(growth) == size, "each growth with all its partitions")
     return tuple(found[each] for each in sorted(found))
+
+
+def _figures(value: Any) -> dict[str, int]:  # noqa: ANN401 - anything
+    """Return the figures that this release knows: another one may write others."""
+    _check("figures", value, value is None or isinstance(value, Mapping), "a map")
+    found = {name: value[name] for name in Figure if name in value} if value else {}
+    for figure in found.values():
+        _check("figures", figure, _is_number(figure), "a map to numbers from 0")
+    return {str(name): figure for name, figure in found.items()}
 
 
 def _moment(value: Any) -> datetime | None:  # noqa: ANN401 - anything

@@ -154,7 +154,7 @@ class StatefulQuery:
         }
         call_sites.stop_recording(self._config.spark_conf)
         if batch.is_empty:  # the counts are of the last batch that read something
-            return Written(work, phases=phases)
+            return Written(work, phases=phases, memory=self._sinks.memory, cores=self._cores())
         counts = self._source.counts
         records, size = counts.total()
         return Written(
@@ -165,6 +165,8 @@ class StatefulQuery:
             reached=counts.reached(),
             epochs=counts.epochs(),
             record_times=counts.times(),
+            memory=self._sinks.memory,
+            cores=self._cores(),
         )
 
     def rehearse(self, parts: Sequence[Range]) -> int:
@@ -262,7 +264,7 @@ class StatefulQuery:
 
     def _empty_batch(self) -> tuple[DataFrame, BatchContext]:
         """Return what writes an empty batch. Raises BadSpec."""
-        cores = max(1, int(self._spark.sparkContext.defaultParallelism))
+        cores = self._cores()
         rows = self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, self._frame.schema)
         context = batch_context.of_warm_up(self._config, self._spark, states=self._states)
         with sink_job.translated(context, is_warm_up=True):
@@ -270,6 +272,10 @@ class StatefulQuery:
             for name, frame in outputs.items():
                 self._sinks.check(name, frame.schema)
             return self._sinks.reports(outputs, record_batches.token_of(context)), context
+
+    def _cores(self) -> int:
+        """Cores of the executors that are there now."""
+        return max(1, int(self._spark.sparkContext.defaultParallelism))
 
     def _quiet(self) -> None:
         """Log once, as the verdict, what ends the query."""

@@ -22,7 +22,7 @@ from fencepost_operator.decision.run.confirmation import how_to_prove, is_confir
 from fencepost_operator.decision.run.diagnosis import ENVIRONMENT
 from fencepost_operator.decision.run.takeover import state_before_run, take_over
 from fencepost_operator.decision.status import attempts_used
-from fencepost_operator.desired.resources import driver_memory, resources
+from fencepost_operator.desired.resources import driver_resources
 
 FINAL: Final = frozenset({Reason.BAD_SPEC, Reason.DATA_LOSS, *LOSSES, Reason.POISON_RECORD})
 """Failures that another attempt with the same spec would only repeat."""
@@ -138,7 +138,7 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
 
 def _limits(spec: Spec) -> str:
     """Return the memory limits of the pods, for a message."""
-    driver = resources(spec.job.resources, cpu="", memory=driver_memory(spec.job.memory))["limits"]["memory"]
+    driver = driver_resources(spec.job)["limits"]["memory"]
     return f"cluster.worker.memory is {mebibytes(spec.cluster.worker.memory)}, the driver's limit {driver}"
 
 

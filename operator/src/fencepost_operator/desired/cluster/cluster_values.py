@@ -7,17 +7,16 @@ from typing import Any, Final
 
 from fencepost_operator.api import GROUP, KIND, VERSION, Pipeline, Spec
 from fencepost_operator.api.codec import encode
-from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
+from fencepost_operator.api.quantities import jvm_memory
 from fencepost_operator.desired import labels
 from fencepost_operator.desired.cluster.spark_files import spark_files
 from fencepost_operator.desired.data_service import data_service_files, data_service_values, worker_scratch
 from fencepost_operator.desired.identity.hashes import code_hash
 from fencepost_operator.desired.placement import avoiding
-from fencepost_operator.desired.resources import executor_heap, resources
+from fencepost_operator.desired.resources import executor_heap, master_resources, worker_resources
 
 DAEMON_HEAP: Final = "128m"
 MASTER_HEAP: Final = "256m"
-MASTER_MEMORY: Final = 448 * MEBIBYTE
 
 
 def cluster_values(
@@ -78,7 +77,7 @@ def _worker(spec: Spec) -> dict[str, Any]:
         "memory": jvm_memory(executor_heap(worker.memory, is_stateful=spec.stateful is not None)),
         "daemonMemory": DAEMON_HEAP,
         "scratchSize": worker_scratch(spec),
-        "resources": resources(worker.resources, cpu=f"{worker.cores * 500}m", memory=worker.memory),
+        "resources": worker_resources(worker),
     }
 
 
@@ -86,6 +85,6 @@ def _master(spec: Spec) -> dict[str, Any]:
     master = spec.cluster.master
     return {
         "daemonMemory": MASTER_HEAP,
-        "resources": resources(master.resources, cpu="100m", memory=MASTER_MEMORY),
+        "resources": master_resources(master),
         "storage": {"size": master.storage.size, "storageClassName": master.storage.storage_class_name or ""},
     }

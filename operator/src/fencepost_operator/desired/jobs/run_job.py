@@ -32,7 +32,7 @@ from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.desired.owner import owner_reference
 from fencepost_operator.desired.placement import avoiding
 from fencepost_operator.desired.pod_security import CONTAINER_SECURITY, POD_SECURITY
-from fencepost_operator.desired.resources import driver_memory, resources
+from fencepost_operator.desired.resources import driver_resources
 
 NODE_LOSS_TOLERATIONS: Final = {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 0}
 """Seconds until a driver on a lost node is given up; Kubernetes' own 300 s are too long.
@@ -131,7 +131,7 @@ def _container(spec: Spec, *, auth_secret: str, mounted: Sequence[_Mounted]) -> 
             {"name": "metrics", "containerPort": METRICS_PORT},
             *(_STATE_PORTS if spec.stateful else ()),
         ],
-        "resources": resources(job.resources, cpu="200m", memory=driver_memory(job.memory)),
+        "resources": driver_resources(job),
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own volume
