@@ -29,11 +29,11 @@ class Overrides:
     registry: str | None = None
 
 
-def split_reference(text: str, namespace: str | None) -> tuple[str | None, str]:
+def split_reference(text: str, namespace: str | None, *, kind: str = "pipeline") -> tuple[str | None, str]:
     """Return (namespace, name) of 'NAMESPACE/NAME' or 'NAME'. Raises CliError."""
     before, slash, name = text.rpartition("/")
     if not name or (slash and not before) or "/" in before:
-        raise CliError(f"{text!r} names no pipeline", remedy="write NAMESPACE/NAME, or NAME with -n NAMESPACE")
+        raise CliError(f"{text!r} names no {kind}", remedy="write NAMESPACE/NAME, or NAME with -n NAMESPACE")
     if before and namespace and before != namespace:
         raise CliError(
             f"{text!r} is in namespace {before}, and -n says {namespace}", remedy="leave one of the two namespaces out"

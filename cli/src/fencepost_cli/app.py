@@ -29,6 +29,7 @@ from fencepost_cli.commands import (
     sample,
     snapshots,
     state,
+    trial,
 )
 from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
@@ -87,6 +88,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(retention.app, name="retention")
 app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
+app.add_typer(trial.app, name="trial")
 app.command("init")(init.init)
 app.command("bundle")(bundle.bundle)
 app.command("certify")(certify.certify)

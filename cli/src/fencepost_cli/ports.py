@@ -27,7 +27,7 @@ from fencepost.state.questions import Answer, OperatorsQuestion, RowsQuestion
 from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.retention import Change as Retention
 from fencepost_cli.retention import TopicSettings
-from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec
+from fencepost_operator.api import ObjectKey, RewindSpec, RewindStatus, SnapshotsStatus, Spec, Trial, TrialSpec
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of the API server."""
@@ -180,10 +180,11 @@ class Related(StrEnum):
     JOBS = "jobs"
     PODS = "pods"
     REWINDS = "rewinds"
+    TRIALS = "trials"
 
 
 class Objects(Protocol):
-    """Pipelines and what belongs to them, as the API server has them. Raises CliError."""
+    """Pipelines, their trials and what belongs to them, as the API server has them. Raises CliError."""
 
     def locate(self, name: str, namespace: str | None) -> ObjectKey:
         """Return a pipeline's place; without a namespace, in the context's. The API server is not asked."""
@@ -203,6 +204,18 @@ class Objects(Protocol):
 
     def merge(self, key: ObjectKey, body: Json) -> None:
         """Merge into a pipeline."""
+        ...
+
+    def create_trial(self, pipeline: ObjectKey, spec: TrialSpec, name: str | None) -> ObjectKey:
+        """Create a PipelineTrial, without a name under one that is made up; return its place."""
+        ...
+
+    def trial(self, key: ObjectKey) -> Trial | None:
+        """Return a trial, None when it does not exist."""
+        ...
+
+    def delete_trial(self, trial: Trial) -> None:
+        """Delete a trial with its Job; nothing to do when it is gone."""
         ...
 
     def driver_log(

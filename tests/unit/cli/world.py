@@ -60,6 +60,8 @@ from fencepost_operator.api import (
     SnapshotsStatus,
     SnapshotStatus,
     Spec,
+    Trial,
+    TrialSpec,
     parse,
 )
 
@@ -198,6 +200,10 @@ class World:
     """The pipeline as the API server has it."""
     related_objects: dict[Related, list[dict[str, Any]] | CliError] = field(default_factory=dict)
     merged: list[tuple[ObjectKey, Json]] = field(default_factory=list)
+    created_trials: list[tuple[ObjectKey, TrialSpec]] = field(default_factory=list)
+    trials: list[Trial | None] = field(default_factory=lambda: [None])
+    """What the API server has of a trial, one after the other."""
+    deleted_trials: list[ObjectKey] = field(default_factory=list)
     ended: list[ObjectKey] = field(default_factory=list)
     """Pods that were deleted."""
     log_text: str | CliError = ""
@@ -279,6 +285,18 @@ class World:
     def merge(self, key: ObjectKey, body: Json) -> None:
         self.merged.append((key, body))
         self.body["spec"] |= body.get("spec", {})
+
+    def create_trial(self, pipeline: ObjectKey, spec: TrialSpec, name: str | None) -> ObjectKey:
+        made = ObjectKey(pipeline.namespace, name or "orders-x7d2q")
+        self.created_trials.append((made, spec))
+        return made
+
+    def trial(self, key: ObjectKey) -> Trial | None:
+        assert key.namespace == "shop"
+        return self.trials.pop(0) if len(self.trials) > 1 else self.trials[0]
+
+    def delete_trial(self, trial: Trial) -> None:
+        self.deleted_trials.append(trial.key)
 
     def driver_log(
         self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False

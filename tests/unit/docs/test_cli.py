@@ -23,9 +23,10 @@ from fencepost_cli.retention import ANNOTATION
 from generators.reference import ROOT
 from present import present
 from unit.cli.test_logs import pod
+from unit.cli.test_trial import completed, trial
 from unit.cli.world import World, dead_letter
 
-GROUPS = ("dead-letters", "fence", "retention", "snapshots", "state")
+GROUPS = ("dead-letters", "fence", "retention", "snapshots", "state", "trial")
 OF_THE_IMAGE = {"run", "purge", "trial"}
 """Commands of the job image's own `fencepost`."""
 NAMED = {
@@ -68,6 +69,7 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         hold_state(world)
     if line.startswith("fencepost sample"):
         hold_records(world)
+    world.trials = [trial(completed())]
     world.local = lambda _request, _show: STOPPED
     ended = world.run(*shlex.split(line)[1:])
     assert ended.exit_code == 0, ended.output

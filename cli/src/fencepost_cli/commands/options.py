@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,9 @@ _Pipeline: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="PIPELINE", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context."),
 ]
+_Trial: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TRIAL", help="NAMESPACE/NAME, or NAME in the namespace of -n or of the context.")
+]
 _Namespace: TypeAlias = Annotated[str | None, typer.Option("--namespace", "-n", help="The pipeline's namespace.")]
 _Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="A context of the kubeconfig.")]
 _Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")]
@@ -38,7 +41,7 @@ _Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="For 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The pipeline of a command that asks the API server alone, and reads no Secret unless it says so."""
+    """The pipeline or the trial of a command that asks the API server alone, and reads no Secret unless it says so."""
 
     objects: Objects
     key: ObjectKey
@@ -61,12 +64,36 @@ def of_object(command: Callable[Concatenate[Named, P], None]) -> Callable[..., N
         output: _Output = Format.TABLE,
         **own: Any,  # noqa: ANN401 - the command's options, of any type
     ) -> None:
-        where, name = split_reference(pipeline, namespace)
-        objects = ports_of(context).objects(kubeconfig_context)
-        command(Named(objects, objects.locate(name, where), output), **own)  # type: ignore[call-arg]
+        found = _named(context, split_reference(pipeline, namespace), kubeconfig_context, output)
+        grouped = _grouped(groups, own)
+        command(found, **own, **grouped)  # type: ignore[call-arg]
+
+    groups = _groups(command)
+    _sign(run, command, set())
+    return run
+
+
+def of_trial(command: Callable[Concatenate[Named, P], None]) -> Callable[..., None]:
+    """Make a command of a function of a PipelineTrial, as `of_object` does of one of a pipeline."""
+
+    def run(
+        context: typer.Context,
+        trial: _Trial,
+        namespace: _Namespace = None,
+        kubeconfig_context: _Context = None,
+        output: _Output = Format.TABLE,
+        **own: Any,  # noqa: ANN401 - the command's options, of any type
+    ) -> None:
+        found = _named(context, split_reference(trial, namespace, kind="trial"), kubeconfig_context, output)
+        command(found, **own)  # type: ignore[call-arg]
 
     _sign(run, command, set())
     return run
+
+
+def _named(context: typer.Context, place: tuple[str | None, str], kubeconfig: str | None, output: Format) -> Named:
+    objects = ports_of(context).objects(kubeconfig)
+    return Named(objects, objects.locate(place[1], place[0]), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +209,12 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
             where, name = split_reference(pipeline, namespace)
             cluster = ports.cluster(kubeconfig_context)
             overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
-            grouped = {name: kind(**{each.name: own.pop(each.name) for each in fields(kind)}) for name, kind in groups}
+            grouped = _grouped(groups, own)
             found = cluster.find(name, where)
             with cluster.forwards(found.key.namespace, note) as forwards:
                 command(Target(ports, cluster, found, overrides, output, forwards), **own, **grouped)  # type: ignore[call-arg]
 
-        groups = [(one.name, kind) for one in _own(command) if (kind := _group(one)) is not None]
+        groups = _groups(command)
         left_out = {option for need, options in _OPTIONS_OF.items() if need not in needs for option in options}
         _sign(run, command, left_out)
         return run
@@ -209,6 +236,16 @@ def _sign(run: Callable[..., None], command: Callable[..., None], left_out: set[
 def _own(command: Callable[..., object], skipped: int = 1) -> list[inspect.Parameter]:
     """Return the parameters of a command after the target, or of a group of options."""
     return list(inspect.signature(command, eval_str=True).parameters.values())[skipped:]
+
+
+def _groups(command: Callable[..., object]) -> list[tuple[str, type[Any]]]:
+    """Return the parameters of a command that stand for several options, with their dataclasses."""
+    return [(one.name, kind) for one in _own(command) if (kind := _group(one)) is not None]
+
+
+def _grouped(groups: Sequence[tuple[str, type[Any]]], own: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of groups out of `own`, and return each group."""
+    return {name: kind(**{each.name: own.pop(each.name) for each in fields(kind)}) for name, kind in groups}
 
 
 def _group(parameter: inspect.Parameter) -> type[Any] | None:

@@ -12,9 +12,24 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Json, Listing, Related
 from fencepost_cli.stores.kubeconfig import answered, configured
 from fencepost_cli.stores.text_answers import text_answers
-from fencepost_operator.adapters.kubernetes.api_server import EVENTS, JOBS, PODS, ApiServer, Resource
+from fencepost_operator.adapters.kubernetes.api_server import EVENTS, JOBS, PODS, AlreadyExists, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
-from fencepost_operator.api import GROUP, KIND, PLURAL, REWIND_PLURAL, VERSION, ObjectKey, Spec, parse
+from fencepost_operator.api import (
+    GROUP,
+    KIND,
+    PLURAL,
+    REWIND_PLURAL,
+    TRIAL_KIND,
+    TRIAL_PLURAL,
+    VERSION,
+    ObjectKey,
+    Spec,
+    Trial,
+    TrialSpec,
+    parse,
+    read_trial,
+)
+from fencepost_operator.api.codec import encode
 from fencepost_operator.desired import labels
 from fencepost_operator.desired.identity.hashes import referenced
 from fencepost_operator.errors import Denied, PortError
@@ -25,6 +40,7 @@ MOST: Final = 1000
 """Objects of one kind that belong to a pipeline; whoever may create Events decides how many there are."""
 METRICS_PORT: Final = 9404
 _REWINDS: Final = Resource(prefix=PIPELINES.prefix, plural=REWIND_PLURAL)
+_TRIALS: Final = Resource(prefix=PIPELINES.prefix, plural=TRIAL_PLURAL)
 _LOG: Final = Resource(prefix=PODS.prefix, plural=PODS.plural, subresource="log")
 _OPERATORS: Final = "app.kubernetes.io/part-of=fencepost,app.kubernetes.io/component=operator"
 _LABELLED: Final = f"{labels.PIPELINE}={{name}}"
@@ -33,6 +49,7 @@ _RELATED: Final[Mapping[Related, tuple[Resource, str, str]]] = {
     Related.JOBS: (JOBS, _LABELLED, ""),
     Related.PODS: (PODS, _LABELLED, ""),
     Related.REWINDS: (_REWINDS, "", "spec.pipeline={name}"),
+    Related.TRIALS: (_TRIALS, "", "spec.pipeline={name}"),
 }
 """Where they are, and the selectors of labels and fields."""
 
@@ -108,6 +125,40 @@ class KubeconfigObjects:
             await api.merge(PIPELINES, namespace=key.namespace, name=key.name, body=body)
 
         self._with(key, merged, "patch the pipeline")
+
+    def create_trial(self, pipeline: ObjectKey, spec: TrialSpec, name: str | None) -> ObjectKey:
+        """Create a PipelineTrial, without a name under one that is made up; return its place. Raises CliError."""
+        metadata = {"name": name} if name else {"generateName": f"{pipeline.name}-"}
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": TRIAL_KIND, "metadata": metadata, "spec": encode(spec)}
+
+        async def create(api: ApiServer) -> ObjectKey:
+            try:
+                made = await api.create(_TRIALS, namespace=pipeline.namespace, body=body)
+            except AlreadyExists as error:
+                raise CliError(
+                    f"there is a trial {pipeline.namespace}/{name} already",
+                    remedy="choose another --name, or leave it out",
+                ) from error
+            return ObjectKey(pipeline.namespace, str(made["metadata"]["name"]))
+
+        return self._with(pipeline, create, "create PipelineTrials")
+
+    def trial(self, key: ObjectKey) -> Trial | None:
+        """Return a trial, None when it does not exist. Raises CliError."""
+
+        async def read(api: ApiServer) -> Trial | None:
+            body = await api.get(_TRIALS, namespace=key.namespace, name=key.name)
+            return None if body is None else read_trial(body)
+
+        return self._with(key, read, "get PipelineTrials")
+
+    def delete_trial(self, trial: Trial) -> None:
+        """Delete a trial with its Job. Raises CliError."""
+
+        async def deleted(api: ApiServer) -> None:
+            await api.delete(_TRIALS, namespace=trial.key.namespace, name=trial.key.name, uid=trial.uid)
+
+        self._with(trial.key, deleted, "delete PipelineTrials")
 
     def driver_log(
         self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False

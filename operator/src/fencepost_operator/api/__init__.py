@@ -84,6 +84,7 @@ from fencepost_operator.api.trial import (
     TrialSpec,
     TrialStatus,
     read_trial,
+    read_trial_spec,
     write_trial_status,
 )
 from fencepost_operator.api.vocabulary import (
@@ -233,6 +234,7 @@ __all__ = [
     "read_rewind",
     "read_status",
     "read_trial",
+    "read_trial_spec",
     "write_rewind_status",
     "write_status",
     "write_trial_status",

@@ -287,6 +287,9 @@ class TrialStatus(Model):
     """Offsets between the start and the end."""
     records: int | None = None
     """Offsets that the new code has processed."""
+    complete: bool | None = None
+    """Whether all records were processed, and their rows in each sink compared. Without it the counts say nothing of
+    the rest."""
     seconds: float | None = None
     """How long it took, without the start."""
     records_per_second: float | None = None
@@ -339,10 +342,15 @@ def read_trial(body: Mapping[str, Any]) -> Trial:
         resource_version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 0),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-        spec=read_request(TrialSpec, raw, contradictions=_contradictions, remedy=_CORRECT),
+        spec=read_trial_spec(raw),
         status=decode_leniently(TrialStatus, body.get("status")),
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
     )
+
+
+def read_trial_spec(raw: object) -> TrialSpec | tuple[Violation, ...]:
+    """Return the spec of a trial, or what is wrong with it. Raises nothing."""
+    return read_request(TrialSpec, raw, contradictions=_contradictions, remedy=_CORRECT)
 
 
 def write_trial_status(status: TrialStatus) -> dict[str, Any]:

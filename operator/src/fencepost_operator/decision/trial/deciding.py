@@ -294,8 +294,7 @@ def _ended(case: _Case, status: TrialStatus, spec: TrialSpec, pipeline: Pipeline
     if any(offsets.get(key, 0) < end for key, end in status.until.items()):
         return case.over(Reason.TRIAL_FAILED, "The pipeline was rewound during the trial", ANOTHER)
     found = replace(result.recorded(status, job.report), phase=TrialPhase.COMPLETED, finished_at=now)
-    promoted = promotion.first(case.trial, spec, found, pipeline, is_complete=job.report.is_complete)
-    found = replace(found, promotion=promoted)
+    found = replace(found, promotion=promotion.first(case.trial, spec, found, pipeline))
     said = case.says(found, Reason.TRIED, result.summary(found, job.report.note), is_ready=True)
     is_promoting = found.promotion is not None and found.promotion.state == PromotionState.PROMOTING
     return TrialDecision(status=said, again=0.0 if is_promoting else None)

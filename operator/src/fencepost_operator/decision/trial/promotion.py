@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from fencepost_operator.api import Pipeline, Promotion, PromotionState, RowCounts, Trial, TrialSpec, TrialStatus
-from fencepost_operator.api.codec import encode
-from fencepost_operator.api.trial import TrialPromotion
-
-CHANGED_SINCE: Final = "the pipeline's spec was changed since the trial began; create another PipelineTrial"
+from fencepost_operator.api import Pipeline, Promotion, PromotionState, Trial, TrialSpec, TrialStatus
+from fencepost_operator.api.promotion import CHANGED_SINCE, promoting_patch, unmet
 
 
-def first(
-    trial: Trial, spec: TrialSpec, status: TrialStatus, pipeline: Pipeline, *, is_complete: bool
-) -> Promotion | None:
-    """Return what a completed trial means for the pipeline; None where it is not to be promoted.
-
-    `is_complete` says that all records were processed, and that the status has what was found in each sink.
-    """
+def first(trial: Trial, spec: TrialSpec, status: TrialStatus, pipeline: Pipeline) -> Promotion | None:
+    """Return what a completed trial means for the pipeline; None where it is not to be promoted."""
     if spec.promote_when is None:
         return None
-    patch = json.dumps({"spec": {"job": fields_of_job(spec)}}, sort_keys=True)
-    if why := unmet(spec.promote_when, status, is_complete=is_complete):
+    patch = json.dumps(promoting_patch(spec), sort_keys=True)
+    if why := unmet(spec.promote_when, status):
         return Promotion(state=PromotionState.NOT_MET, message=why)
     if pipeline.generation != status.pipeline_generation:
         return Promotion(state=PromotionState.REFUSED, message=CHANGED_SINCE, patch=patch)
@@ -53,26 +45,5 @@ def carried_through(spec: TrialSpec, status: TrialStatus, pipeline: Pipeline | N
 
 def fields_of_job(spec: TrialSpec) -> dict[str, Any]:
     """Return the fields of spec.job that the trial has instead, in JSON."""
-    found: dict[str, Any] = encode(spec.job)
+    found: dict[str, Any] = promoting_patch(spec)["spec"]["job"]
     return found
-
-
-def unmet(wanted: TrialPromotion, status: TrialStatus, *, is_complete: bool) -> str:
-    """Return which condition of promoteWhen does not hold, '' where all do."""
-    rows = status.rows or RowCounts()
-    if (status.records or 0) < (status.records_total or 0):
-        return "not all records were processed"
-    if not is_complete:
-        return "not all rows were compared"
-    if status.poison is not None:
-        return f"the new code cannot process {status.poison.records} records"
-    if not rows.compared:
-        return "no row was compared"
-    if rows.missing is None and not wanted.ignore_missing:
-        return "missing rows were not looked for; promoteWhen.ignoreMissing promotes nevertheless"
-    counts = (
-        ("changed", rows.changed, wanted.changed_rows),
-        ("missing", 0 if wanted.ignore_missing else rows.missing or 0, wanted.missing_rows),
-        ("added", rows.added, wanted.added_rows),
-    )
-    return "; ".join(f"{found} {name} rows are more than {most}" for name, found, most in counts if found > most)

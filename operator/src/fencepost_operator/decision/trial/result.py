@@ -41,6 +41,7 @@ def recorded(status: TrialStatus, report: TrialReport) -> TrialStatus:
     return replace(
         status,
         records=report.records,
+        complete=report.is_complete,
         seconds=report.seconds,
         records_per_second=round(report.records / report.seconds, 1) if report.seconds else None,
         rows=_together(sinks),
