@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fencepost_cli.commands import (
+    advise,
     bundle,
     certify,
     check,
@@ -90,6 +91,7 @@ app.add_typer(snapshots.app, name="snapshots")
 app.add_typer(state.app, name="state")
 app.add_typer(trial.app, name="trial")
 app.command("init")(init.init)
+app.command("advise")(advise.advise)
 app.command("bundle")(bundle.bundle)
 app.command("certify")(certify.certify)
 app.command("check")(check.check)

@@ -20,6 +20,11 @@ def age(span: timedelta) -> str:
     return f"{seconds // 86_400}d"
 
 
+def bytes_shown(size: int) -> str:
+    """Return bytes in mebibytes, rounded up: '1,024 MiB'."""
+    return f"{-(-size // 1024**2):,} MiB"
+
+
 def printable_text(content: bytes) -> str | None:
     """Return UTF-8 text without control characters but tabs and line breaks, None for other bytes."""
     try:

@@ -9,6 +9,7 @@ import typer
 from fencepost.batch import Watermarks
 from fencepost.contract import CassandraSink
 from fencepost.fence import FenceRow
+from fencepost.fence.figures import Figure
 from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_since
 from fencepost_cli.commands.output import (
     NOTHING,
@@ -78,6 +79,7 @@ def history(
     if target.is_json:
         print_json({"pipeline": target.cassandra.pipeline, "changes": [_entry_json(entry) for entry in entries]})
         return
+    has_state = any(entry.state_bytes is not None for entry in entries)
     print_table(
         [
             Column("RECORDED"),
@@ -89,6 +91,7 @@ def history(
             number("LAG"),
             Column("FOLLOWS"),
             Column("DRIVER"),
+            *(map(number, ("STATE", "CHUNKS")) if has_state else ()),
             Column("OFFSETS"),
         ],
         [
@@ -102,6 +105,7 @@ def history(
                 entry.lag,
                 entry.contiguous,
                 entry.driver,
+                *((entry.state_bytes, entry.figures.get(Figure.STATE_CHUNKS)) if has_state else ()),
                 _moved(entry),
             )
             for entry in entries
@@ -203,6 +207,10 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "records": entry.records,
         "durationMs": entry.duration_ms,
         "lag": entry.lag,
+        "bytes": entry.figures.get(Figure.BYTES),
+        "rows": entry.figures.get(Figure.ROWS),
+        "stateBytes": entry.state_bytes,
+        "stateChunks": entry.figures.get(Figure.STATE_CHUNKS),
         "offsets": {key: {"from": start, "until": until} for key, (start, until) in sorted(entry.moved.items())},
     }
 

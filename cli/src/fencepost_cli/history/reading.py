@@ -25,7 +25,8 @@ class Entry:
 
     `moved` maps 'topic/partition' to the committed offsets before and after.  `lag` is what the log held beyond them,
     as the driver saw it.  `contiguous` says whether the change before is on record; None for the oldest one that was
-    read.
+    read.  `state_bytes` is the size of a stateful pipeline's state after the change, and `figures` are those of a
+    commit, by the names of `fencepost.fence.figures`.
     """
 
     epoch: int
@@ -39,6 +40,8 @@ class Entry:
     lag: int | None = None
     moved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     contiguous: bool | None = None
+    state_bytes: int | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | None) -> list[Entry]:
@@ -66,9 +69,12 @@ def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | No
     return list(reversed(kept))
 
 
-def in_order(pipeline: str, hour: Hour) -> Iterator[FenceRow]:
-    """Yield the row after each change on record, oldest first; a few hours' records are held at a time."""
-    return (row for _, row in replayed(pipeline, _merged(hour)))
+def in_order(pipeline: str, hour: Hour, *, since: datetime | None = None) -> Iterator[tuple[Change, FenceRow]]:
+    """Yield each change on record and the row after it, oldest first; a few hours' records are held at a time.
+
+    Of a `since`, from the beginning of its hour on.
+    """
+    return replayed(pipeline, _merged(hour, since))
 
 
 def up_to(rows: Iterable[FenceRow], current: FenceRow) -> Iterator[FenceRow]:
@@ -87,10 +93,12 @@ def up_to(rows: Iterable[FenceRow], current: FenceRow) -> Iterator[FenceRow]:
         yield current
 
 
-def _merged(hour: Hour) -> Iterator[Change]:
+def _merged(hour: Hour, since: datetime | None) -> Iterator[Change]:
     """Yield all records by version: two writers' clocks may put neighbours into neighbouring hours."""
     pending: list[Change] = []
     for start in reversed(history_hours()):
+        if since is not None and start < hour_of(since):
+            continue
         found = hour(start)
         if not found:
             continue
@@ -116,7 +124,7 @@ def _entry(record: Change, before: FenceRow | None, row: FenceRow) -> Entry:
         epoch=row.epoch,
         version=row.version,
         kind=_kind(before, row),
-        recorded_at=_recorded_at(record),
+        recorded_at=recorded_at(record),
         driver=row.driver,
         code=row.code,
         records=row.records if spans else None,
@@ -124,6 +132,8 @@ def _entry(record: Change, before: FenceRow | None, row: FenceRow) -> Entry:
         lag=record.lag,
         moved=spans,
         contiguous=follows,
+        state_bytes=row.state_bytes,
+        figures=row.figures if spans else {},
     )
 
 
@@ -141,7 +151,8 @@ def _kind(before: FenceRow | None, row: FenceRow) -> str:
     return "claim"
 
 
-def _recorded_at(record: Change) -> datetime | None:
+def recorded_at(record: Change) -> datetime | None:
+    """Return when Cassandra took a change; None of one that was not read from there."""
     if record.written_at is None:
         return None
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=record.written_at)

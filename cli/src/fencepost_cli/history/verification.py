@@ -62,7 +62,7 @@ def verify(
     before, accepted = read_row(), store.accepted()
     story = _Story(accepted)
     history = check_in_order(
-        story.observed(up_to(in_order(pipeline, store.changes), before), before, show_progress),
+        story.observed(up_to((row for _, row in in_order(pipeline, store.changes)), before), before, show_progress),
         counts_records=False,
         accepted=accepted,
     )

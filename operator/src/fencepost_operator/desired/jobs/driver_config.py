@@ -132,7 +132,7 @@ def _source(spec: Spec) -> KafkaSource:
         max_records_per_batch=most,
         min_records_per_batch=min(least, most),
         target_batch_duration=source.target_batch_duration,
-        max_bytes_per_batch=source.max_bytes_per_batch or _fitting_bytes(spec),
+        max_bytes_per_batch=batch_bytes(spec),
         split_partitions=source.split_partitions,
         mirror_to_group=source.mirror_to_group or "",
         schema_registry=RegistryEndpoint(url=source.schema_registry.url) if source.schema_registry else None,
@@ -148,12 +148,12 @@ def _format(declared: RecordFormatSpec) -> RecordFormat:
     )
 
 
-def _fitting_bytes(spec: Spec) -> int:
-    """Return how many bytes of records fit into one batch: their rows, and what a shuffle keeps, take more.
+def batch_bytes(spec: Spec) -> int:
+    """Return the most bytes that a batch may read: by default what fits, as rows and shuffles take more.
 
     A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.
     """
-    return spec.cluster.workers * _heap(spec) // HEAP_SHARE
+    return spec.source.kafka.max_bytes_per_batch or spec.cluster.workers * _heap(spec) // HEAP_SHARE
 
 
 def _heap(spec: Spec) -> int:
