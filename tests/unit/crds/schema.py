@@ -1,4 +1,4 @@
-"""The CRD as data, and the parts of the API server's behaviour that need no API server."""
+"""The CRDs as data, and the parts of the API server's behaviour that need no API server."""
 
 import copy
 from collections.abc import Iterator
@@ -8,11 +8,18 @@ from typing import Any, Final
 import yaml
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
-FILE: Final = REPOSITORY / "crds" / "streamingpipelines.streaming.fencepost.dev.yaml"
+FOLDER: Final = REPOSITORY / "crds"
+FILE: Final = FOLDER / "streamingpipelines.streaming.fencepost.dev.yaml"
 
 Schema = dict[str, Any]
 
-CRD: Final[dict[str, Any]] = yaml.safe_load(FILE.read_text())
+# The loader in C reads them in a tenth of the time, and each process of the tests reads them.
+CRDS: Final[dict[str, dict[str, Any]]] = {
+    crd["spec"]["names"]["plural"]: crd
+    for crd in (yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(FOLDER.glob("*.yaml")))
+}
+"""Each by its plural name."""
+CRD: Final = CRDS["streamingpipelines"]
 VERSION: Final[dict[str, Any]] = CRD["spec"]["versions"][0]
 ROOT: Final[Schema] = VERSION["schema"]["openAPIV3Schema"]
 

@@ -6,19 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-import yaml
 
-from fencepost_operator.api import PLURAL, REWIND_PLURAL, TRIAL_PLURAL
+from fencepost_operator.api import PLURAL, REWIND_PLURAL
 from fencepost_operator.api.crd_fields import KINDS, missing_fields
-from unit.crds.schema import CRD, REPOSITORY, walk
-
-CRDS: dict[str, dict[str, Any]] = {
-    PLURAL: CRD,
-    **{
-        plural: yaml.safe_load((REPOSITORY / "crds" / f"{plural}.streaming.fencepost.dev.yaml").read_text())
-        for plural in (REWIND_PLURAL, TRIAL_PLURAL)
-    },
-}
+from unit.crds.schema import CRDS, walk
 
 
 def older(plural: str, *paths: str) -> dict[str, Any]:
@@ -70,14 +61,14 @@ def test_a_rewinds_fields_are_looked_for() -> None:
 
 
 def test_additional_fields_of_a_newer_crd_are_accepted() -> None:
-    crd = copy.deepcopy(CRD)
+    crd = copy.deepcopy(CRDS[PLURAL])
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["later"] = {}
     assert missing_fields(PLURAL, crd) == ()
 
 
 def test_a_crd_that_keeps_what_it_does_not_know_lacks_nothing() -> None:
     open_ended = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    crd = copy.deepcopy(CRD)
+    crd = copy.deepcopy(CRDS[PLURAL])
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= {"spec": open_ended, "status": open_ended}
     assert missing_fields(PLURAL, crd) == ()
 

@@ -20,9 +20,9 @@ from fencepost_operator.api import (
     write_rewind_status,
 )
 from fencepost_operator.api.rewind import MOST_OFFSETS
-from unit.crds.schema import REPOSITORY, Schema, strict
+from unit.crds.schema import CRDS, REPOSITORY, Schema, strict
 
-CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "pipelinerewinds.streaming.fencepost.dev.yaml").read_text())
+CRD = CRDS[REWIND_PLURAL]
 PROPERTIES: Schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 EXAMPLE: dict[str, Any] = yaml.safe_load((REPOSITORY / "examples" / "rewind.yaml").read_text())
 METADATA = {"namespace": "shop", "name": "back", "uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -25,9 +25,9 @@ from fencepost_operator.api import (
     read_trial,
     write_trial_status,
 )
-from unit.crds.schema import REPOSITORY, Schema, strict
+from unit.crds.schema import CRDS, REPOSITORY, Schema, strict
 
-CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "pipelinetrials.streaming.fencepost.dev.yaml").read_text())
+CRD = CRDS[TRIAL_PLURAL]
 PROPERTIES: Schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 EXAMPLE: dict[str, Any] = yaml.safe_load((REPOSITORY / "examples" / "trial.yaml").read_text())
 METADATA = {"namespace": "shop", "name": "next", "uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -6,16 +6,16 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from generators.decisions import RUNBOOKS, generated, pages
-from generators.reference import CRD, ROOT
+from generators.reference import ROOT
 from testbed.home import Home
 from unit.cli.world import World
+from unit.crds.schema import ROOT as SCHEMA
 from unit.docs.runbook_commands import commands, filled
 
 ANNOTATIONS: Final = re.compile(r'_ANNOTATION: Final = f"\{GROUP\}/([a-z-]+)"')
@@ -84,9 +84,6 @@ def test_what_a_command_names_exists(command: str) -> None:
 
 
 VOCABULARY: Final = ROOT / "operator/src/fencepost_operator/api/vocabulary.py"
-SCHEMA: Final[dict[str, Any]] = yaml.safe_load(Path(CRD).read_text())["spec"]["versions"][0]["schema"][
-    "openAPIV3Schema"
-]
 
 
 def field(path: list[str]) -> dict[str, Any] | None:

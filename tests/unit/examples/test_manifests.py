@@ -9,14 +9,12 @@ import pytest
 import yaml
 
 from flights.sink import statements
+from unit.crds.schema import ROOT as SCHEMA
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(
     file.parent for pattern in ("*", "shop/*") for file in (ROOT / "examples").glob(f"{pattern}/pipeline.yaml")
 )
-SCHEMA = yaml.safe_load((ROOT / "crds" / "streamingpipelines.streaming.fencepost.dev.yaml").read_text())["spec"][
-    "versions"
-][0]["schema"]["openAPIV3Schema"]
 
 example = pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 

@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from fencepost.contract.guidance.operations import APPLY_CRDS
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.crds import require_current_crds
 from fencepost_operator.errors import Denied, Rejected, Unreachable
-from unit.crds.schema import REPOSITORY
+from unit.crds.schema import CRDS
 
-FOUND: dict[str, Any] = {
-    crd["metadata"]["name"]: crd
-    for crd in (yaml.safe_load(path.read_text()) for path in (REPOSITORY / "crds").glob("*.yaml"))
-}
+FOUND: dict[str, Any] = {crd["metadata"]["name"]: crd for crd in CRDS.values()}
 NAME = "streamingpipelines.streaming.fencepost.dev"
 
 
