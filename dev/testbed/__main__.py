@@ -118,9 +118,12 @@ def logs(home: Home, arguments: argparse.Namespace) -> int:
 
 
 def env(home: Home, arguments: argparse.Namespace) -> int:
-    """Print shell exports: `eval "$(python -m testbed env)"`; with --tool, one tool's path."""
+    """Print shell exports: `eval "$(python -m testbed env)"`; with --tool, the path of one tool that is there."""
     if arguments.tool:
-        print(home.bin / arguments.tool)
+        path = home.bin / arguments.tool
+        if not path.is_file():
+            raise StepError(f"{path} is not built yet: `make check` builds vale and helm, `make test` all tools")
+        print(path)
         return 0
     for name, value in load(home).variables(os.environ.get("PATH", "")).items():
         print(f"export {name}={shlex.quote(value)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from fencepost.batch import Range, Watermarks
 from fencepost.contract import CassandraEndpoint, KafkaEndpoint, Verdict
@@ -402,9 +402,13 @@ class Certified:
     seconds: float | None = None
 
 
+REMOVAL: Final = "the keyspace is dropped"
+"""The last promise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a store kept of all promises; `version` and `protocol` are what it says of itself."""
+    """What a store kept of all promises, REMOVAL at last; `version` and `protocol` are what it says of itself."""
 
     version: str
     protocol: int

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost_cli.commands.certify import PASSWORD
-from fencepost_cli.ports import Certified
+from fencepost_cli.ports import REMOVAL, Certified
 from unit.cli.world import World
 
 KEPT = Certified(promise="a row is inserted once", needed_by="two operators", kept=True, detail="", seconds=0.1)
@@ -40,6 +40,14 @@ def test_a_store_that_does_not_ends_with_1(other: Certified) -> None:
     assert ended.exit_code == 1, ended.output
     assert "promises kept: 1 of 2" in ended.stdout
     assert other.detail in ended.stdout
+
+
+def test_a_keyspace_that_is_left_is_named() -> None:
+    left = replace(KEPT, promise=REMOVAL, kept=False, detail="no answer")
+    ended = certifying(KEPT, left).run("certify", "--cassandra", "store")
+    assert "keyspace fencepost_certify_1 may still be there: drop it" in ended.stderr
+    assert certifying(left).json("certify", "--cassandra", "store", code=1)["keyspace"] == "fencepost_certify_1"
+    assert not certifying(KEPT, replace(left, kept=True)).run("certify", "--cassandra", "store").stderr
 
 
 def test_a_script_gets_each_promise() -> None:

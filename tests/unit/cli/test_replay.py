@@ -220,6 +220,13 @@ class TestCompare:
         assert "shop.orders, topic orders, partition 0, offset 6: amount is 3.0, and again 2.5" in ended.output
         assert "shop.orders, topic orders, partition 0, offset 8: is not there" in ended.output
 
+    def test_rows_that_are_not_looked_up_are_counted(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fencepost_cli.commands.replay.MOST_COMPARED", 3)
+        (table,) = scene.replay(4, "--compare", code=1)["tables"]
+        assert (table["missing"], table["rowsBeyond"]) == (3, 1)
+        ended = scene.world.run("replay", "shop/orders", "--version", "4", "--compare")
+        assert "shop.orders: 1 more rows were not looked up" in ended.stderr
+
     def test_a_table_that_does_not_exist_is_named(self, scene: Scene) -> None:
         scene.world.tables = {}
         (table,) = scene.replay(4, "--compare")["tables"]

@@ -98,6 +98,16 @@ def test_a_record_that_the_pipeline_leaves_out_is_not_in_the_file(world: World, 
     assert (0, 11) in offsets(tmp_path / "b.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("topic", "file"), [("-rf", "rf.jsonl"), (".profile", "profile.jsonl"), ("-.-", "orders.jsonl")]
+)
+def test_a_topic_s_name_makes_neither_an_option_nor_a_hidden_file(topic: str, file: str, world: World) -> None:
+    world.spec_changes = {"source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": [topic]}}}
+    world.log = Watermarks(begins={f"{topic}/0": 0}, ends={f"{topic}/0": 1}, topic_ids={topic: "id"})
+    world.kafka_records = [replace(record(0), topic=topic)]
+    assert world.json("sample", "shop/orders")["file"] == file
+
+
 def test_the_bytes_are_bounded(world: World) -> None:
     world.kafka_records = [FileRecord(topic="orders", offset=at, value=b"x" * 400_000) for at in range(9, 12)]
     printed = world.json("sample", "shop/orders", "--max-mib", "1")

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from testbed.__main__ import parser
 from testbed.cluster import NODES, RECORD, Cluster, delete, owned
 from testbed.engine import Docker, process_start, stop, was_started
 from testbed.environment import NotUpError, load
@@ -131,6 +132,16 @@ def test_names_are_spelled_as_containerd_spells_them(image: str, full: str) -> N
 def test_there_is_no_environment_before_up(home: Home) -> None:
     with pytest.raises(NotUpError, match="python -m testbed up"):
         load(home)
+
+
+def test_a_tool_that_is_not_built_yet_has_no_path(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = parser().parse_args(["env", "--tool", "vale"])
+    with pytest.raises(StepError, match="`make check` builds vale"):
+        asked.function(home, asked)
+    home.bin.mkdir(exist_ok=True)
+    (home.bin / "vale").touch()
+    assert asked.function(home, asked) == 0
+    assert capsys.readouterr().out == f"{home.bin / 'vale'}\n"
 
 
 def test_the_environment_speaks_of_the_pinned_tools(home: Home) -> None:

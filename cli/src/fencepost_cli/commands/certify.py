@@ -16,9 +16,9 @@ from fencepost.fence import FenceTlsFailed
 from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost_cli.access import store_endpoint
 from fencepost_cli.commands.options import ports_of
-from fencepost_cli.commands.output import Column, Format, number, print_json, print_line, print_table, working
+from fencepost_cli.commands.output import Column, Format, note, number, print_json, print_line, print_table, working
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.ports import Certificate, StoreToCertify
+from fencepost_cli.ports import REMOVAL, Certificate, StoreToCertify
 
 PASSWORD = "FENCEPOST_CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
 
@@ -102,7 +102,15 @@ def _print(cassandra: str, found: Certificate, output: Format) -> None:
             | {name: value for name, value in asdict(one).items() if name in {"kept", "detail", "seconds"}}
             for one in found.promises
         ]
-        print_json({"store": cassandra, "version": found.version, "protocol": found.protocol, "promises": promises})
+        print_json(
+            {
+                "store": cassandra,
+                "version": found.version,
+                "protocol": found.protocol,
+                "keyspace": found.keyspace,
+                "promises": promises,
+            }
+        )
         return
     print_line(f"{cassandra}: version {found.version}, native protocol v{found.protocol}")
     print_line()
@@ -111,4 +119,6 @@ def _print(cassandra: str, found: Certificate, output: Format) -> None:
         [(one.promise, one.kept, one.seconds, one.needed_by, one.detail) for one in found.promises],
     )
     print_line()
+    if any(one.promise == REMOVAL and not one.kept for one in found.promises):
+        note(f"keyspace {found.keyspace} may still be there: drop it")
     print_line(f"promises kept: {kept} of {len(found.promises)}", style="" if kept == len(found.promises) else "red")

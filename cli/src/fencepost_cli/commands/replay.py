@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -24,6 +24,7 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.errors import ExitCode as CommandExit
 from fencepost_cli.history.past_batch import Found, find, missing
 from fencepost_cli.history.table_rows import Comparison, compare, primary_key
+from fencepost_cli.local.database_file import OWN, quoted, tables
 from fencepost_cli.local.request import LocalOptions, Pipeline
 from fencepost_cli.local.request import request as local_request
 from fencepost_cli.local.run_code import RunCode
@@ -32,8 +33,6 @@ from fencepost_operator.api import JobMode
 from fencepost_operator.desired.jobs.driver_config import sinks_of
 
 MEBIBYTE: Final = 1024 * 1024
-OWN: Final = "fencepost_"
-"""How the names of our own columns begin."""
 MOST_COMPARED: Final = 100_000
 """Rows of a table that are looked up."""
 
@@ -86,7 +85,7 @@ def replay(
         if not target.is_json:
             describe(past, count, said)
         rows = _run(target, made)
-        results = _compared(target, made, past) if compared else []
+        results = _compared(target, made, past, rows) if compared else []
     if target.is_json:
         print_json({**facts(past, results), "code": said, "records": count, "rows": dict(rows)})
     else:
@@ -148,11 +147,10 @@ def _read(target: Target, past: Found, path: Path, most: int) -> int:
         closing(target.ports.records(target.kafka, past.ranges)) as records,
     ):
         for count, record in enumerate(records, start=1):
-            line = line_of(record)
-            size += len(line)
+            size += record.size
             if size > most:
                 raise CliError(f"the batch has more than {most // MEBIBYTE:,} MiB", remedy="raise --max-mib")
-            lines.write(f"{line}\n")
+            lines.write(f"{line_of(record)}\n")
             if count % 1_000 == 0:
                 progress.show(f"{count:,} records")
     return count
@@ -211,22 +209,27 @@ def _run(target: Target, made: Request) -> Mapping[str, int]:
     return rows
 
 
-def _compared(target: Target, made: Request, past: Found) -> list[Comparison]:
-    tables = {sink.name: sink for sink in made.config.sinks if isinstance(sink, SqliteSink)}
+def _compared(target: Target, made: Request, past: Found, written: Mapping[str, int]) -> list[Comparison]:
+    """Look up the rows that were `written` by sink, as far as they are MOST_COMPARED. Raises CliError."""
+    databases = {sink.name: sink for sink in made.config.sinks if isinstance(sink, SqliteSink)}
     found = []
     with target.store() as store, working("reading the tables"):
         for sink in sinks_of(target.spec):
             if isinstance(sink, CassandraSink):
-                rows = _rows(tables[sink.name])
-                found.append(compare(store, sink.keyspace, sink.table, rows, token=past.row.write_timestamp))
+                rows = _rows(databases[sink.name])
+                one = compare(store, sink.keyspace, sink.table, rows, token=past.row.write_timestamp)
+                one.beyond = max(written.get(sink.name, 0) - MOST_COMPARED, 0)
+                found.append(one)
             else:
                 found.append(Comparison(table=sink.name, skipped="it is not a table of Cassandra"))
     return found
 
 
 def _rows(sink: SqliteSink) -> Iterator[Mapping[str, Any]]:
-    table = '"' + sink.table.replace('"', '""') + '"'
-    with closing(sqlite3.connect(sink.path)) as database, suppress(sqlite3.OperationalError):  # no row, no table
+    """Yield the rows of a table, at most MOST_COMPARED; a batch without rows makes no table. Raises CliError."""
+    if sink.table not in tables(Path(sink.path)):
+        return
+    with closing(sqlite3.connect(sink.path)) as database:
         database.row_factory = sqlite3.Row
-        for row in database.execute(f"SELECT * FROM {table} LIMIT {MOST_COMPARED}"):  # noqa: S608 - quoted
+        for row in database.execute(f"SELECT * FROM {quoted(sink.table)} LIMIT {MOST_COMPARED}"):  # noqa: S608
             yield {name: row[name] for name in row.keys() if not name.startswith(OWN)}  # noqa: SIM118 - a Row

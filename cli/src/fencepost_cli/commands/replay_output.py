@@ -46,6 +46,7 @@ def facts(past: Found, results: Sequence[Comparison]) -> dict[str, Any]:
                 "missing": one.missing,
                 "newer": one.newer,
                 "notCompared": one.left_out,
+                "rowsBeyond": one.beyond,
             }
             for one in results
         ],
@@ -64,6 +65,8 @@ def print_comparisons(results: Sequence[Comparison]) -> None:
             note(f"{one.table} is not compared: {one.skipped}")
         if one.left_out:
             note(f"{one.table}: not compared are {', '.join(one.left_out)}, whose types have no equal in SQLite")
+        if one.beyond:
+            note(f"{one.table}: {one.beyond:,} more rows were not looked up")
         for each in one.differences:
             key = ", ".join(f"{name} {value}" for name, value in zip(one.key, each.key, strict=True))
             what = "is not there" if each.column is None else f"{each.column} is {each.there}, and again {each.again}"

@@ -11,7 +11,7 @@ from typing import Final
 from fencepost.contract import ExitCode, SqliteSink
 from fencepost.local.request import Committed, Event, Request
 from fencepost_cli.commands.output import Column, note, print_line, print_table
-from fencepost_cli.local.database_file import OWN
+from fencepost_cli.local.database_file import OWN, quoted
 
 SHOWN: Final = 5
 """Rows of a table that are shown when it gets its first ones."""
@@ -64,7 +64,7 @@ class Progress:
 
     def _read(self, sink: SqliteSink, limit: int) -> tuple[int, list[str], list[tuple[object, ...]]]:
         """Return how many rows a table has, its columns, and some rows."""
-        table = '"' + sink.table.replace('"', '""') + '"'
+        table = quoted(sink.table)
         with closing(sqlite3.connect(self.request.database)) as database:
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - quoted
             found = database.execute(f"SELECT * FROM {table} LIMIT ?", (limit,))  # noqa: S608 - quoted

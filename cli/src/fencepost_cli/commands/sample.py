@@ -111,11 +111,10 @@ class _Sample:
             if (key, record.offset) in self.left_out:
                 self.skipped += 1
                 continue
-            size = _size(record)
-            if self.size + size > self.most:
+            if self.size + record.size > self.most:
                 self.is_cut = True
                 return
-            self.size += size
+            self.size += record.size
             self.counts[key] += 1
             yield line_of(self.masking.apply(record))
 
@@ -163,7 +162,9 @@ def _ranges(
 def _path(target: Target, into: Path | None) -> Path:
     """Return the file, which does not exist. Raises CliError."""
     topics = target.spec.source.kafka.topics
-    path = into or Path(f"{topics[0] if len(topics) == 1 else target.key.name}.jsonl")
+    # A topic's name may begin as a hidden file's or an option's does.
+    topic = topics[0].lstrip(".-") if len(topics) == 1 else ""
+    path = into or Path(f"{topic or target.key.name}.jsonl")
     if path.suffix not in {LINES, PARQUET}:
         raise CliError(f"--into {path} is neither JSON lines nor Parquet", remedy="end it with .jsonl or .parquet")
     if path.exists():
@@ -190,11 +191,6 @@ def _mask_key(*, is_used: bool) -> bytes:
     if is_used:
         note(f"the masks are those of this sample alone: set {MASK_KEY} to a secret for the same ones in each sample")
     return secrets.token_bytes(32)
-
-
-def _size(record: FileRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _print(target: Target, found: _Sample, ranges: Sequence[Range], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 PHASES: Final = ("plan", "record", "transform", "job", "commit")
@@ -78,6 +78,6 @@ def _count(value: object) -> int | None:
 def _moment(value: object) -> datetime | None:
     try:
         found = datetime.fromisoformat(str(value))
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, OverflowError):  # the first hours of year 1 and the last ones of 9999 have no time in UTC
         return None
-    return found if found.tzinfo else None

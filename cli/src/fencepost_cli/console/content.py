@@ -12,6 +12,8 @@ from fencepost_cli.readable import printable_text
 
 MOST_CHARACTERS: Final = 64 * 1024
 MOST_BYTES: Final = 4 * 1024
+MOST_HEADERS: Final = 100
+"""A record of 1 MiB has room for some 300,000."""
 PER_LINE: Final = 16
 
 
@@ -39,9 +41,9 @@ def content_of(content: bytes | None, size: int | None = None) -> Content | None
 
 
 def headers_shown(letter: DeadLetter) -> Sequence[tuple[str, Content | None]] | None:
-    """Return the headers of a letter, None where it holds something that no driver writes."""
+    """Return the first headers of a letter, None where it holds something that no driver writes."""
     headers = headers_of(letter)
-    return None if headers is None else [(name, content_of(content)) for name, content in headers]
+    return None if headers is None else [(name, content_of(content)) for name, content in headers[:MOST_HEADERS]]
 
 
 def _dumped(start: int, piece: bytes) -> str:

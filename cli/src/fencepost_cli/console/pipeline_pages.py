@@ -15,11 +15,11 @@ from starlette.responses import Response
 from fencepost.contract.guidance import guidance_of
 from fencepost.fence import FenceRow
 from fencepost_cli.console.batches import PHASES, batches
-from fencepost_cli.console.content import content_of, headers_shown
+from fencepost_cli.console.content import MOST_CHARACTERS, MOST_HEADERS, content_of, headers_shown
 from fencepost_cli.console.open_stores import Opened, OpenStores
 from fencepost_cli.console.rendering import page
 from fencepost_cli.console.story import MOST_CHANGES, SPANS, Mark, Story, faults, story
-from fencepost_cli.dead_letters import Selection, partitions_of, place_of
+from fencepost_cli.dead_letters import Selection, headers_of, partitions_of, place_of
 from fencepost_cli.dead_letters import page as page_of_letters
 from fencepost_cli.errors import CliError
 from fencepost_cli.explanation import explained, named, steps_of, words_of
@@ -102,6 +102,8 @@ class PipelinePages:
                 "place": place_of(one),
                 "parts": (("Value", content_of(one.value, one.value_size)), ("Key", content_of(one.key))),
                 "headers": headers_shown(one),
+                "more_headers": max(len(headers_of(one) or ()) - MOST_HEADERS, 0),
+                "traceback": (one.traceback or "")[:MOST_CHARACTERS].splitlines(),
             }
             for one in letters
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fencepost_cli.history.reading import Entry
@@ -14,6 +14,8 @@ BUCKETS: Final = 120
 """Points of a chart."""
 MOST_CHANGES: Final = 50_000
 """Changes that one page reads, the newest ones."""
+MOST_EPOCHS: Final = 500
+"""Epochs that one page shows: whoever may write the history decides how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """The span with all of it; epochs and marks are the oldest first."""
+    """The span with all of it; epochs and marks are the oldest first. `is_cut` says that older ones are left out."""
 
     since: datetime
     until: datetime
@@ -72,14 +74,15 @@ def story(newest: Sequence[Entry], faults: Iterable[Mark], *, since: datetime, u
     rewinds = [
         Mark(at=at, reason="Rewind", message=f"to version {e.version}") for at, e in inside if e.kind == "rewind"
     ]
+    epochs = _epochs(inside, until)
     marks = [*rewinds, *(mark for mark in faults if since <= mark.at <= until)]
     return Story(
         since=since,
         until=until,
         points=_points(inside, since, until),
-        epochs=_epochs(inside, until),
+        epochs=epochs[-MOST_EPOCHS:],
         marks=sorted(marks, key=lambda mark: mark.at),
-        is_cut=len(newest) >= MOST_CHANGES,
+        is_cut=len(newest) >= MOST_CHANGES or len(epochs) > MOST_EPOCHS,
     )
 
 
@@ -108,9 +111,9 @@ def moment_of(event: Json) -> datetime | None:
     text = seen or event.get("lastTimestamp") or event.get("eventTime")
     try:
         found = datetime.fromisoformat(str(text))
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo else None
 
 
 def _points(inside: Sequence[tuple[datetime, Entry]], since: datetime, until: datetime) -> list[Point]:

@@ -66,7 +66,10 @@ class Difference:
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """What the table has of the rows. `newer` were written by a later batch; `left_out` are columns of other types."""
+    """What the table has of the rows.
+
+    `newer` were written by a later batch; `left_out` are columns of other types, `beyond` rows that were not looked up.
+    """
 
     table: str
     key: tuple[str, ...] = ()
@@ -76,6 +79,7 @@ class Comparison:
     changed: int = 0
     missing: int = 0
     newer: int = 0
+    beyond: int = 0
     differences: list[Difference] = field(default_factory=list)
 
 

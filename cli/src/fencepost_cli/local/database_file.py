@@ -16,7 +16,7 @@ OWN: Final = "fencepost_"
 def delete(path: Path) -> None:
     """Delete the file of an earlier run. Raises CliError for a file that no run has made."""
     if path.is_file() and path.stat().st_size:
-        names = _tables(path)
+        names = tables(path)
         if names and not any(name.startswith(OWN) for name in names):
             raise CliError(
                 f"--into {path} has no table of a run, and is kept; it has {', '.join(names)}",
@@ -26,7 +26,13 @@ def delete(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _tables(path: Path) -> list[str]:
+def quoted(name: str) -> str:
+    """Return a table's name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def tables(path: Path) -> list[str]:
+    """Return the names of a file's tables. Raises CliError."""
     try:
         with closing(sqlite3.connect(path)) as database:
             found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()

@@ -24,7 +24,7 @@ from fencepost.fence.promises.keyspace import PROMISES as OF_A_KEYSPACE
 from fencepost.fence.promises.keyspace import Scratch
 from fencepost.fence.promises.table import PROMISES as OF_A_TABLE
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import Certificate, Certified, StoreToCertify
+from fencepost_cli.ports import REMOVAL, Certificate, Certified, StoreToCertify
 
 REQUEST_TIMEOUT: Final = 20.0
 """Seconds for one request."""
@@ -68,7 +68,7 @@ def _tried(scratch: Scratch, store: StoreToCertify, show: Callable[[str], object
         needed_by="createSchema",
         check=lambda scratch, _: _created(scratch, store.replicas),
     )
-    removal: Promise[Scratch] = Promise(name="the keyspace is dropped", needed_by="this command", check=_dropped)
+    removal: Promise[Scratch] = Promise(name=REMOVAL, needed_by="this command", check=_dropped)
     try:
         first = _outcome(creation, scratch, show)
         yield first

@@ -32,6 +32,12 @@ class FileRecord:
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 def is_record(line: bytes) -> bool:
     """Return whether a line is a record, and not the value of one."""

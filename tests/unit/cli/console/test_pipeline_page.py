@@ -190,6 +190,8 @@ def test_batches_are_split_by_phase(lists: Lists) -> None:
     [
         "not json", '{"message": "committed"}', '{"message": "committed", "ms": {"total": "<b>"}}',
         '{"message": "committed", "ms": {"total": -1}}', '{"message": "committed", "ms": {"total": 1e99}}',
+        '{"message":"committed","ms":{"total":1},"time":"0001-01-01T00:00:00+14:00"}',
+        '{"message":"committed","ms":{"total":1},"time":"9999-12-31T23:59:59-14:00"}',
         '"committed"', "[" * 10_000 + '"committed"', '{"message":"committed","ms":{"total":1,"<b>":9},"time":"<b>"}',
     ],
 )  # fmt: skip
@@ -220,6 +222,22 @@ def test_a_large_record_is_cut_for_the_browser(lists: Lists) -> None:
     assert len(page) < 100_000
     assert "3,000,000 bytes" in page
     assert "The rest is not shown" in page
+
+
+def test_many_headers_and_a_long_traceback_are_cut_for_the_browser(lists: Lists) -> None:
+    one = dead_letter("orders", 8, headers=[(f"h{number}", b"") for number in range(20_000)])
+    lists.world.keep(replace(one, traceback="x\n" * 1_000_000))
+    page = lists.browser().get(f"{PAGE}/letters/orders/0/8").text
+    assert len(page) < 200_000
+    assert "19,900 more headers are not shown" in page
+
+
+def test_a_story_shows_the_newest_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost_cli.console.story.MOST_EPOCHS", 2)
+    world, until = World.usual(), datetime.now(UTC) + timedelta(seconds=1)
+    entries = newest(ROW, _hour(world), limit=None, since=None)
+    found = story(entries, [], since=until - timedelta(minutes=15), until=until)
+    assert ([one.number for one in found.epochs], found.is_cut) == ([1, 2], True)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
