@@ -35,7 +35,19 @@ from flights.history import read_history
 from present import present
 
 KEYSPACE = "fencepost_contract"
-HELD = ("owner", "epoch", "driver", "version", "clock", "code", "topic_ids", "records", "duration_ms")
+HELD = (
+    "owner",
+    "epoch",
+    "driver",
+    "version",
+    "clock",
+    "code",
+    "topic_ids",
+    "records",
+    "duration_ms",
+    "state_bytes",
+    "figures",
+)
 
 
 @pytest.fixture
@@ -236,7 +248,11 @@ def test_the_history_gives_back_every_row_of_a_run(cassandra: CassandraFenceTabl
     rows.append(fence.claim(epoch=1, driver="pod", code="image", start=lambda _: start))
     for planned in ({"a/0": 9, "a/1": 0}, {"a/0": 9, "a/1": 4}, {"a/0": 9, "a/1": 4, "a/2": 1}):
         offsets = rows[-1].planned
-        rows.append(fence.commit(rows[-1], offsets=offsets, planned=planned, records=4, duration_ms=3))
+        figures = {"bytes": 9 * len(rows), "driver_jvm": 7}
+        made = fence.commit(
+            rows[-1], offsets=offsets, planned=planned, records=4, duration_ms=3, figures=figures, state_bytes=len(rows)
+        )
+        rows.append(made)
     cassandra.finish_history()
     records = read_changes(cassandra.session, KEYSPACE, row.pipeline)
     read = [(*(getattr(seen, name) for name in HELD), dict(seen.offsets), dict(seen.planned))

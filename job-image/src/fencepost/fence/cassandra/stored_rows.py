@@ -118,10 +118,10 @@ def _growths(value: Any) -> tuple[Mapping[str, int], ...]:  # noqa: ANN401 - any
 def _figures(value: Any) -> dict[str, int]:  # noqa: ANN401 - anything
     """Return the figures that this release knows: another one may write others."""
     _check("figures", value, value is None or isinstance(value, Mapping), "a map")
-    found = {name: value[name] for name in Figure if name in value} if value else {}
+    found = {name: figure for name, figure in value.items() if name in set(Figure)} if value else {}
     for figure in found.values():
         _check("figures", figure, _is_number(figure), "a map to numbers from 0")
-    return {str(name): figure for name, figure in found.items()}
+    return found
 
 
 def _moment(value: Any) -> datetime | None:  # noqa: ANN401 - anything
