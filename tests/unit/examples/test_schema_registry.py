@@ -8,7 +8,8 @@ import yaml
 
 from fencepost.contract import Format
 from fencepost_operator.api import Spec, parse
-from unit.examples.test_manifests import SCHEMA, unknown
+from unit.crds.schema import ROOT as SCHEMA
+from unit.examples.test_manifests import unknown
 
 FILE = Path(__file__).parents[3] / "examples/schema-registry.yaml"
 
