@@ -23,7 +23,7 @@ from harness.waiting import eventually
 from present import present
 from testbed.cluster import WORKERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.long, pytest.mark.timeout(900)]
 
 BATCH_SECONDS: Final = 5.0
 """Time that the batch in progress still takes when its driver is asked to stop."""

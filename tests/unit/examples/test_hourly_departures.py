@@ -44,6 +44,7 @@ def test_the_counts_are_those_of_plain_python(hourly: StreamTest, flights: list[
     assert max(counts.values()) > 1
 
 
+@pytest.mark.long
 def test_the_counts_of_late_and_unordered_flights_depend_on_the_records_alone(hourly: StreamTest) -> None:
     """Late by hours, and the watermark waits for a week."""
     events = list(dataset.flights().events(0, 1_500))

@@ -20,7 +20,7 @@ from fakes.driver_configs import USUAL
 from fencepost.contract import KafkaSource, SqliteSink, StateConfig
 from fencepost.local.request import PROCESS, Event, RecordFile, Request
 
-RECORDS, BATCH = 600, 50
+RECORDS, BATCH = 400, 50
 KILLS = 2
 SEED = 28
 SPARK = {
@@ -107,8 +107,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(1200)  # six starts of Spark
-@pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
+@pytest.mark.timeout(1200)  # four starts of Spark
+@pytest.mark.parametrize(
+    "stateful", [pytest.param(False, id="stateless"), pytest.param(True, marks=pytest.mark.long, id="stateful")]
+)
 def test_a_run_that_is_killed_at_any_moment_loses_and_doubles_nothing(folder: Path, *, stateful: bool) -> None:
     choice = random.Random(SEED)
     whole, killed = (Runs(folder, name, stateful) for name in ("whole", "killed"))

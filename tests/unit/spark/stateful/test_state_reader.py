@@ -184,6 +184,7 @@ def test_windows_are_as_they_were_last_written(made: Callable[[], Pipeline], tmp
     assert exported.exported == len(rows) == pq.read_table(folder).num_rows
 
 
+@pytest.mark.long
 def test_each_variable_of_a_processor_is_a_store(made: Callable[[], Pipeline], tmp_path: Path) -> None:  # noqa: F811
     pipeline = made()
     pipeline.function = visits

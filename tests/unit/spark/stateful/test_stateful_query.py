@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fakes.checkpoint_services import serving
 from fakes.stateful_query import KEYS, ROWS, SETTINGS, start, total
 from fencepost.state.memory import MemoryChunks
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_killed_query_resumes_with_its_state(spark: SparkSession, tmp_path: Path) -> None:
     """SIGKILL at any moment after batch 10; the successor has another cache, and the state of exactly its batches."""
     chunks = MemoryChunks()

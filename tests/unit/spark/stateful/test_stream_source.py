@@ -95,6 +95,7 @@ def test_a_query_that_ends_anywhere_counts_each_record_once(session: SparkSessio
     assert [batches[0] for batches in asked] == [({"t/0": 0, "t/1": 0}, {"t/0": 50, "t/1": 50}), *3 * [second]]
 
 
+@pytest.mark.long
 def test_a_query_that_is_killed_counts_each_record_once(session: SparkSession, tmp_path: Path) -> None:
     """SIGKILL, with the state of batch 1 written and the batch not committed."""
     ends = {"t/0": 130, "t/1": 95}
