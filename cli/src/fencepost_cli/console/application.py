@@ -31,6 +31,7 @@ def application(*, fleet: LatestList, objects: Objects, stores: OpenStores, toke
         Route(f"{place}/status", of_pipeline.status),
         Route(f"{place}/record", of_pipeline.record),
         Route(f"{place}/batches", of_pipeline.batches),
+        Route(f"{place}/trials", of_pipeline.trials),
         Route(f"{place}/rewinds", of_pipeline.rewinds),
         Route(f"{place}/letters/{{topic}}/{{partition:int}}/{{offset:int}}", of_pipeline.letter),
         Route("/runbooks/{reason}", of_pipeline.runbook),

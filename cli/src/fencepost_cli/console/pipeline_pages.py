@@ -25,10 +25,14 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.explanation import explained, named, steps_of, words_of
 from fencepost_cli.history.reading import newest
 from fencepost_cli.ports import Objects, Related
-from fencepost_operator.api import ObjectKey, read_rewind, read_status
+from fencepost_cli.trials import outcome
+from fencepost_operator.api import ObjectKey, read_rewind, read_status, read_trial
 
 LETTERS: Final = 50
 """Dead letters on one page."""
+TRIALS: Final = 20
+SAMPLES: Final = 30
+"""Rows of one trial that differ: the operator reports as many."""
 TAIL: Final = 2000
 """Lines of the driver's log in which the newest batches are."""
 _USUAL_SPAN: Final = "1h"
@@ -75,6 +79,17 @@ class PipelinePages:
             return {"batches": found, "phases": (*PHASES, "other")}
 
         return _part("pipeline_batches.html", read)
+
+    def trials(self, request: Request) -> Response:
+        """Return the PipelineTrials, the newest first."""
+        key = _key(request)
+
+        def read() -> dict[str, Any]:
+            found = [read_trial(body) for body in self.objects.related(key, Related.TRIALS)]
+            newest_first = sorted(found, key=lambda one: one.created_at, reverse=True)[:TRIALS]
+            return {"trials": [(one, outcome(one)) for one in newest_first], "most_samples": SAMPLES}
+
+        return _part("pipeline_trials.html", read)
 
     def rewinds(self, request: Request) -> Response:
         """Return the PipelineRewinds, the newest first."""

@@ -15,9 +15,11 @@ from fencepost_cli.console.story import BUCKETS, faults, story
 from fencepost_cli.errors import CliError
 from fencepost_cli.history.reading import newest
 from fencepost_cli.ports import Related
+from fencepost_operator.api import RowCounts, TrialSample
 from unit.cli.console.bodies import SINCE, Lists, pipeline
 from unit.cli.console.markup import elements, skeleton
 from unit.cli.console.test_fleet_page import HOSTILE
+from unit.cli.test_trial import body, completed
 from unit.cli.world import KEY, ROW, World, dead_letter
 
 A_WEEK = timedelta(days=7)
@@ -68,6 +70,13 @@ def seeded(text: str = "harmless") -> Lists:
     status = {"phase": text, "message": text, "steps": [{"name": "Stop", "state": "Done", "message": text}]}
     spec = {"pipeline": "orders", "to": {"snapshot": "x"}}
     world.related_objects[Related.REWINDS] = [{"metadata": metadata, "spec": spec, "status": status}]
+    sample = {"sink": text, "kind": text, "key": text, "columns": text}
+    tried = {
+        "phase": text, "message": text, "rows": {"compared": 3, "changed": 1}, "samples": [sample],
+        "promotion": {"state": text, "message": text},
+    }  # fmt: skip
+    asked = {"pipeline": "orders", "job": {"image": text}, "since": {"duration": "1h"}}
+    world.related_objects[Related.TRIALS] = [{"metadata": metadata, "spec": asked, "status": tried}]
     return lists
 
 
@@ -166,6 +175,7 @@ def test_a_pipeline_without_anything_yet(lists: Lists) -> None:
         "No epoch and no fault",
     ):
         assert text in record
+    assert "No new code was tried" in client.get(f"{PAGE}/trials").text
     assert "No rewind was asked for" in client.get(f"{PAGE}/rewinds").text
     assert "have no batch" in client.get(f"{PAGE}/batches").text
 
@@ -174,6 +184,17 @@ def test_a_pipeline_that_does_not_exist(lists: Lists) -> None:
     answer = lists.browser().get("/pipelines/shop/nothing")
     assert answer.status_code == 404
     assert "pipeline shop/nothing not found" in answer.text
+
+
+def test_trials_are_listed_with_the_rows_that_differ(lists: Lists) -> None:
+    rows = RowCounts(compared=90, equal=88, changed=2, missing=0)
+    status = completed(rows, samples=(TrialSample(sink="orders", kind="Changed", key="id=7", columns="amount"),))
+    lists.world.related_objects[Related.TRIALS] = [body(status), body()]
+    page = lists.browser().get(f"{PAGE}/trials").text
+    for text in ("Completed", "Waiting", ">90<", ">2<", "id=7", "amount", "90 rows compared"):
+        assert text in page
+    lists.world.related_objects[Related.TRIALS] = CliError("you may not list PipelineTrials", remedy="ask for list")
+    assert "ask for list" in lists.browser().get(f"{PAGE}/trials").text
 
 
 def test_batches_are_split_by_phase(lists: Lists) -> None:
@@ -244,7 +265,7 @@ def test_a_story_shows_the_newest_epochs(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_tenants_text_stays_text_on_every_part(text: str) -> None:
     def pages(text: str) -> list[str]:
         client = seeded(text).browser()
-        parts = ("", "/status", "/record", "/batches", "/rewinds", "/letters/orders/0/7")
+        parts = ("", "/status", "/record", "/batches", "/trials", "/rewinds", "/letters/orders/0/7")
         answers = [client.get(PAGE + part) for part in parts]
         assert [answer.status_code for answer in answers] == [200] * len(parts)
         return [answer.text for answer in answers]
