@@ -2,8 +2,9 @@
 
 In `make test` it holds the driver of one pipeline, in the middle of a batch. In `make soak` the node is away for ten
 minutes, and what is on it differs from pipeline to pipeline, so that one loss shows all of it: also everything,
-everything with `restart.onUnprovenDeath: wait`, only the master, and all workers. The node is a container that is paused: nothing in it ends, nothing
-in it reports, and when it returns its drivers and executors continue where they stood.
+everything with `restart.onUnprovenDeath: wait`, only the master, and all workers. The node is a container that is
+paused: nothing in it ends, nothing in it reports, and when it returns its drivers and executors continue where they
+stood.
 """
 
 from __future__ import annotations
