@@ -81,7 +81,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # Trials of new code.
 - apiGroups: [streaming.fencepost.dev]
   resources: [pipelinetrials]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]
 - apiGroups: [streaming.fencepost.dev]
   resources: [pipelinetrials/status]
   verbs: [update]

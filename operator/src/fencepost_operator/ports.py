@@ -141,7 +141,7 @@ class PipelinesToTry(Protocol):
 
 
 class Trials(Protocol):
-    """The PipelineTrial objects: read one, write its status and its Events."""
+    """The PipelineTrial objects: read one, write its status and its Events, delete it."""
 
     async def read(self, key: ObjectKey) -> Trial | None:
         """Return the trial as the API server has it now, None when it is gone, or its kind is not installed."""
@@ -153,6 +153,10 @@ class Trials(Protocol):
 
     async def publish(self, trial: Trial, events: Sequence[Event]) -> None:
         """Record Kubernetes Events on the trial."""
+        ...
+
+    async def delete(self, trial: Trial) -> None:
+        """Delete the trial; nothing to do when it is gone, or another one has its name."""
         ...
 
 

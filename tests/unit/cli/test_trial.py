@@ -96,6 +96,7 @@ CREATED: Mapping[str, tuple[list[str], Mapping[str, Any]]] = {
         ["--image", IMAGE, "--promote-when", "changed=5, missing=any"],
         {"promoteWhen": {"changedRows": 5, "ignoreMissing": True}},
     ),
+    "for a week": (["--image", IMAGE, "--ttl", "7d"], {"ttlAfterFinished": "168h"}),
     "a strict promotion": (["--image", IMAGE, "--promote-when", "changed=0"], {"promoteWhen": {}}),
 }  # fmt: skip
 

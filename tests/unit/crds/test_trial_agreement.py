@@ -98,6 +98,7 @@ def test_a_written_status_passes_the_schema_and_is_read_as_it_was(status: TrialS
         {"pipeline": "p", "job": JOB, "since": SINCE, "limits": {"memory": "1Ki"}},
         {"pipeline": "p", "job": JOB, "since": SINCE, "limits": {"cpu": "9" * 30}},
         {"pipeline": "p", "job": JOB, "since": SINCE, "promoteWhen": {"changedRows": -1}},
+        {"pipeline": "p", "job": JOB, "since": SINCE, "ttlAfterFinished": "0s"},
     ],
 )
 def test_a_wrong_spec_is_read_as_what_is_wrong_with_it(spec: Any) -> None:

@@ -88,7 +88,7 @@ class Start:
             return {"snapshot": self.snapshot}
         text = self.since or "1h"
         if text[-1:] in {"s", "m", "h", "d"}:
-            return {"duration": duration_text(parse_span(text, "--since").total_seconds())}
+            return {"duration": _duration(text, "--since")}
         return {"timestamp": encode(parse_moment(text, "--since"))}
 
 
@@ -144,6 +144,9 @@ def create(
             help="The operator promotes the code if at most so many rows differ: changed=0,missing=0,added=0.",
         ),
     ] = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", help="The operator deletes it 12h, 7d after its end. [default: it is kept]")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Of the PipelineTrial. [default: made up]")] = None,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Follow it to the end.")] = False,
     timeout: _Timeout = 0,
@@ -162,6 +165,7 @@ def create(
         "compare": comparison.compared(),
         "limits": comparison.limits(),
         "promoteWhen": encode(bounds) if bounds is not None else None,
+        "ttlAfterFinished": _duration(ttl, "--ttl") if ttl is not None else None,
     }
     if not any(value for value in (code.image, code.code_from, code.entrypoint, code.arg)):
         raise CliError("nothing is new", remedy="add --image, --code-from, --entrypoint or --arg")
@@ -241,6 +245,11 @@ def delete(target: Named, *, yes: _Yes = False) -> None:
         print_json({"trial": str(trial.key), "deleted": True})
     else:
         print_line(f"trial {trial.key} is deleted")
+
+
+def _duration(text: str, option: str) -> str:
+    """Return '2d' as Kubernetes writes it. Raises CliError."""
+    return duration_text(parse_span(text, option).total_seconds())
 
 
 def _bounds(text: str | None, option: str) -> TrialPromotion | None:

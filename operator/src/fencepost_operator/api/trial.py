@@ -147,6 +147,8 @@ class TrialSpec(Model):
     limits: TrialLimits = field(default_factory=TrialLimits)
     promote_when: TrialPromotion | None = None
     """When the operator sets spec.job of the pipeline to that of the trial. Without it no trial is promoted."""
+    ttl_after_finished: Annotated[Seconds, DurationRange("1s", "8760h", such_as="1h or 168h")] | None = None
+    """The operator deletes the trial, with what it found, so long after its end. Without it the trial is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,8 +264,8 @@ class TrialStatus(Model):
     message: str = ""
     """What happens, and what to do."""
     conditions: Annotated[tuple[Condition, ...], keyed_by("type")] = ()
-    """Ready is always present, and True once the trial is completed. Reconciling and Stalled are present only while
-    they are True, and never both."""
+    """Ready is always present, and True once the trial is completed and promoteWhen, if it is set, holds. Reconciling
+    and Stalled are present only while they are True, and never both."""
     # Recorded before the Job exists.
     pipeline_generation: int | None = None
     """metadata.generation of the pipeline when the trial began: a changed spec is not promoted."""

@@ -13,6 +13,7 @@ from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Spec, T
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.decision.trial.asked import progress_key
 from fencepost_operator.decision.trial.deciding import (
+    DeleteTrial,
     Promote,
     StartTrial,
     StopTrial,
@@ -95,6 +96,8 @@ class TrialReconciler:
                 await self.ports.jobs.stop(pipeline, name, trial.uid)
             case Promote(pipeline=found, job=job):
                 await self.ports.pipelines.set_job(found, job)
+            case DeleteTrial():
+                await self.ports.trials.delete(trial)
             case _:
                 assert_never(action)
 

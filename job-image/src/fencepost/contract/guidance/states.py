@@ -243,6 +243,8 @@ PROGRESS: Final = {
         severity=Severity.NONE,
         situation="A PipelineTrial has compared the rows of the new code; its status has the counts and samples",
         does="promotes the code where `promoteWhen` holds, once",
+        remedy="nothing if the trial is Ready; otherwise its code was not promoted: correct the code, or create "
+        "another PipelineTrial with larger bounds",
         steps=(
             TRIALS,
             Step("The rows that differ", "kubectl get tr -n NAMESPACE TRIAL -o jsonpath='{.status.samples}'"),

@@ -50,6 +50,10 @@ class KubernetesTrials:
         for event in events:
             await self.recorder.record(self._body(trial), event)
 
+    async def delete(self, trial: Trial) -> None:
+        """Delete the trial; nothing to do when it is gone, or another one has its name."""
+        await self.api.delete(_TRIALS, namespace=trial.key.namespace, name=trial.key.name, uid=trial.uid)
+
     @staticmethod
     def _body(trial: Trial) -> Json:
         return {

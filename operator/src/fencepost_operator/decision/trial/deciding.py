@@ -67,7 +67,12 @@ class Promote:
     job: Mapping[str, Any]
 
 
-TrialAction: TypeAlias = StartTrial | StopTrial | Promote
+@dataclass(frozen=True, slots=True)
+class DeleteTrial:
+    """Delete the trial itself; the garbage collector removes its Job."""
+
+
+TrialAction: TypeAlias = StartTrial | StopTrial | Promote | DeleteTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,10 @@ class TrialDecision:
 
 def decide_trial(trial: Trial, facts: TrialFacts, config: ReconcileConfig) -> TrialDecision:
     """Return the one decision about a trial at this moment."""
-    found = _decided(_Case(trial, facts, config))
+    case = _Case(trial, facts, config)
+    found = _decided(case)
+    if found.again is None:
+        found = _kept(case, found)
     return replace(found, events=_events(trial.status, found.status))
 
 
@@ -118,6 +126,12 @@ class _Case:
         """Report what the trial waits for; it is where it was."""
         status = self.says(self.status, Reason.TRYING, with_remedy(message, *remedies))
         return TrialDecision(status=status, again=self.config.resync_interval)
+
+    def completed(self, status: TrialStatus, note: str = "") -> TrialStatus:
+        """Return the status of a trial that has compared rows; it is ready unless its promotion is refused."""
+        is_refused = promotion.is_refused(status.promotion)
+        message = result.summary(status, note)
+        return self.says(status, Reason.TRIED, message, is_over=is_refused, is_ready=not is_refused)
 
     def over(self, reason: Reason, message: str, *remedies: str, stop: bool = False) -> TrialDecision:
         """End the trial without a result."""
@@ -295,9 +309,8 @@ def _ended(case: _Case, status: TrialStatus, spec: TrialSpec, pipeline: Pipeline
         return case.over(Reason.TRIAL_FAILED, "The pipeline was rewound during the trial", ANOTHER)
     found = replace(result.recorded(status, job.report), phase=TrialPhase.COMPLETED, finished_at=now)
     found = replace(found, promotion=promotion.first(case.trial, spec, found, pipeline))
-    said = case.says(found, Reason.TRIED, result.summary(found, job.report.note), is_ready=True)
     is_promoting = found.promotion is not None and found.promotion.state == PromotionState.PROMOTING
-    return TrialDecision(status=said, again=0.0 if is_promoting else None)
+    return TrialDecision(status=case.completed(found, job.report.note), again=0.0 if is_promoting else None)
 
 
 def _finished(case: _Case) -> TrialDecision:
@@ -311,8 +324,16 @@ def _finished(case: _Case) -> TrialDecision:
     if after.state == PromotionState.PROMOTING and seen.value is not None:
         action = Promote(pipeline=seen.value, job=promotion.fields_of_job(spec))
         return TrialDecision(status=status, action=action, again=0.0)
-    done = replace(status, promotion=after)
-    return TrialDecision(status=case.says(done, Reason.TRIED, result.summary(done), is_ready=True))
+    return TrialDecision(status=case.completed(replace(status, promotion=after)))
+
+
+def _kept(case: _Case, found: TrialDecision) -> TrialDecision:
+    """Delete a trial that is over once its time is up, or look again then."""
+    spec, ended = case.trial.spec, found.status.finished_at
+    if not isinstance(spec, TrialSpec) or spec.ttl_after_finished is None or ended is None:
+        return found
+    left = spec.ttl_after_finished - (case.facts.now - ended).total_seconds()
+    return replace(found, again=left) if left > 0 else replace(found, action=DeleteTrial())
 
 
 def _events(before: TrialStatus, after: TrialStatus) -> tuple[Event, ...]:

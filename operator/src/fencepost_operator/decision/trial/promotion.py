@@ -43,6 +43,11 @@ def carried_through(spec: TrialSpec, status: TrialStatus, pipeline: Pipeline | N
     return Promotion(state=PromotionState.PROMOTING, message="the pipeline's spec is being changed", patch=patch)
 
 
+def is_refused(promotion: Promotion | None) -> bool:
+    """Return whether a trial that was to be promoted is not."""
+    return promotion is not None and promotion.state in {PromotionState.NOT_MET, PromotionState.REFUSED}
+
+
 def fields_of_job(spec: TrialSpec) -> dict[str, Any]:
     """Return the fields of spec.job that the trial has instead, in JSON."""
     found: dict[str, Any] = promoting_patch(spec)["spec"]["job"]

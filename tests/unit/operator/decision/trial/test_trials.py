@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,6 +30,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.managers import manager_of
 from fencepost_operator.decision.trial.deciding import (
+    DeleteTrial,
     Promote,
     StartTrial,
     StopTrial,
@@ -379,6 +380,43 @@ def test_a_promotion_is_recorded_then_made_once_then_seen() -> None:
     assert done.action is None
     assert present(done.status.promotion).state == PromotionState.PROMOTED
     assert decide(trial(done.status, **PROMOTE), facts(one)).action is None
+
+
+@pytest.mark.parametrize("found", [report(changed=2), replace(report(), is_complete=False)])
+def test_a_trial_that_is_not_promoted_is_not_ready(found: TrialReport) -> None:
+    """What waits for the trial, such as Flux or a sync wave of Argo CD, does not continue."""
+    conditions = ended(pipeline(), found, **PROMOTE).status.conditions
+    assert present(condition_of(conditions, "Ready")).status == "False"
+    assert present(condition_of(conditions, "Stalled")).reason == Reason.TRIED
+    conditions = ended(pipeline(managed_by="Flux"), report(changed=1), **PROMOTE).status.conditions
+    assert present(condition_of(conditions, "Ready")).status == "True"
+
+
+KEPT: Mapping[str, Any] = {"ttlAfterFinished": "1h"}
+
+
+def test_a_trial_is_deleted_once_its_time_is_up() -> None:
+    one = pipeline()
+    found = ended(one, report(), **KEPT)
+    assert (found.action, found.again) == (None, 3600.0)
+    for status in (found.status, decide(trial(**KEPT), facts(stateful(one))).status):
+        half = decide(trial(status, **KEPT), replace(facts(one), now=NOW + timedelta(minutes=30)))
+        assert (half.action, half.again) == (None, 1800.0)
+        late = decide(trial(status, **KEPT), replace(facts(None), now=NOW + timedelta(hours=1)))
+        assert isinstance(late.action, DeleteTrial)
+        for_ever = decide(trial(status), replace(facts(None), now=NOW + timedelta(days=99)))
+        assert (for_ever.action, for_ever.again) == (None, None)
+
+
+def test_a_trial_is_kept_while_it_is_not_over_or_its_code_is_being_promoted() -> None:
+    one, late = pipeline(), NOW + timedelta(days=1)
+    recorded = ended(one, report(), promoteWhen={}, **KEPT).status
+    for status in (recorded, begun(one), TrialStatus()):
+        found = decide(trial(status, promoteWhen={}, **KEPT), replace(facts(one, job=Known(job())), now=late))
+        assert not isinstance(found.action, DeleteTrial)
+    stopped = decide(trial(begun(one), **KEPT), facts(None, job=Known(job())))
+    assert isinstance(stopped.action, StopTrial)
+    assert stopped.again == 3600.0
 
 
 def test_a_spec_that_was_changed_since_is_not_promoted() -> None:
