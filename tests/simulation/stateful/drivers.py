@@ -9,7 +9,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from fencepost.batch import Watermarks
+from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.stateful import plan
+from fencepost.errors import DataLoss
 from fencepost.fence import Fence, Fenced, FenceError, FenceMissing, FenceRow, Starting
 from fencepost.fence.patience import Patience
 from fencepost.spark.stateful.stream_source import end_of, offsets_text, with_end
@@ -25,7 +28,7 @@ from fencepost.state.webhdfs.name_service import NameService
 from present import present
 from simulation.failure import require
 from simulation.stateful.hadoop import Client, RequestFailed, Server, SimulatedDataService
-from simulation.stateful.job import KEYS, TOPIC, Ends, Row, ends_of
+from simulation.stateful.job import KEYS, TOPIC, Ends, Past, Row, ends_of, store_of
 from simulation.stateful.spark import Executor, Query, QueryEnded, Task
 from simulation.stateful.stage import Killed, Process, Stage, Steps
 
@@ -68,6 +71,7 @@ class Driver:
         self._is_written = False
         self._ids: FileIds | None = None
         self._watches = self.dice.random() < 0.5
+        self._left_out = world.left_out
         self.stage.start(self.process, self._live())
         self.met["driver started"] += 1
 
@@ -100,7 +104,7 @@ class Driver:
             self.met["batch repeated by a successor"] += row.planned_log is not None
             yield None
             self._serve(fence, row)
-        except (FenceError, CheckpointError) as error:
+        except (FenceError, CheckpointError, DataLoss) as error:
             self._end(error)
             return
         world.note(f"{self.process.name} runs from {dict(row.offsets)}")
@@ -109,8 +113,19 @@ class Driver:
         stage.start(self.process, self._watch(fence))
 
     def _start(self, row: FenceRow) -> Starting:
-        found = Starting(offsets=row.offsets or dict.fromkeys(KEYS, 0), planned=row.planned, topic_ids={TOPIC: "id"})
-        return plan.starting(row, found, [TOPIC])
+        world = self.world
+        begins = dict(zip(KEYS, world.begins, strict=True))
+        log = Watermarks(begins=begins, ends=dict.fromkeys(KEYS, world.log_end), topic_ids={TOPIC: "id"})
+        after = lost_ranges.without_accepted(row, world.losses, log).row
+        if after.offsets:
+            try:
+                lost_ranges.check_ranges(after.offsets, row.topic_ids, log, [TOPIC])
+            except DataLoss as error:
+                world.accept(lost_ranges.completed(error, row), row.epoch)
+                raise
+        self.met["claim after an accepted loss"] += after.offsets != row.offsets
+        found = Starting(offsets=after.offsets or begins, planned=after.planned, topic_ids={TOPIC: "id"})
+        return plan.starting(after, found, [TOPIC])
 
     def _serve(self, fence: Fence, row: FenceRow) -> None:
         world = self.world
@@ -165,8 +180,13 @@ class Driver:
                 continue
 
     def collect(self) -> None:
-        """Collect once. Raises FenceError, CheckpointDamaged."""
+        """Collect once; what was due must be gone then. Raises FenceError, CheckpointDamaged."""
+        world = self.world
+        unreached, began = world.unreached(self) if self.is_newest else set(), world.clock.seconds
         present(self.collector).collect()
+        if self.is_newest:
+            left = world.growth.left(unreached, world.ids, began=began, ended=world.clock.seconds)
+            require(not left, f"a collection leaves what nothing has reached for the grace period: {len(left)}")
 
     def _watch(self, fence: Fence) -> Steps:
         """End once another driver holds the fence; some are frozen or busy wherever they would look."""
@@ -206,9 +226,10 @@ class Driver:
         names, checkpoint = present(self.names), present(self.checkpoint)
         answer = names.handle(request)
         self.met["request refused after the epoch"] += answer.status == HTTPStatus.FORBIDDEN
-        is_due = present(self.committer).coming is not present(self.committer).row
-        if request.parameters.get("op") == "RENAME" and not checkpoint._is_over and self.is_newest and not is_due:
-            self.world.check_visible(checkpoint)
+        if request.parameters.get("op") == "RENAME" and not checkpoint._is_over and self.is_newest:
+            committer = present(self.committer)
+            if committer.coming is committer.row:
+                self.world.check_visible(checkpoint)
         return answer
 
     def _is_blocked(self, request: Request) -> bool:
@@ -258,6 +279,21 @@ class Driver:
     def start_of(self) -> Ends:
         """Return where a query without a checkpoint starts."""
         return ends_of(present(self.committer).row.offsets)
+
+    @property
+    def past(self) -> Past:
+        """What the state that this run has found is made of."""
+        return self.world.pasts.claimed[self.uid]
+
+    def read(self, task: Task, store: int) -> None:
+        """Read the records of a task. Raises RequestFailed where one is lost, or fails and is not left out."""
+        starts, begins = zip(task.start, task.end, strict=True), self.world.begins
+        if any(start < min(end, begin) for (start, end), begin in zip(starts, begins, strict=True)):
+            raise RequestFailed("records are lost")
+        for partition, offset in self.world.pasts.poison - self._left_out:
+            if task.start[partition] <= offset < task.end[partition] and store_of(partition, offset) == store:
+                self.world.leave_out(partition, offset)
+                raise RequestFailed("a record fails")
 
     def next_end(self, start: Ends) -> Ends:
         """Return where the next batch ends; the second partition is ahead by one at most."""

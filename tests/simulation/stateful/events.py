@@ -110,6 +110,15 @@ class CancelRewinds:
 
 
 @dataclass(frozen=True, slots=True)
+class Lose:
+    """Kafka deletes records that are not committed; a user accepts that after a run has found it."""
+
+    at: int
+    partition: int = 0
+    records: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Time passes."""
 
@@ -129,4 +138,4 @@ class StepClock:
 
 Wish: TypeAlias = Replace | Twin | NewCode | Snapshot | DropSnapshot | Rewind | CancelRewinds
 """What users and Kubernetes ask for."""
-Event: TypeAlias = Interrupt | Kill | Freeze | Outage | Pass | StepClock | Wish
+Event: TypeAlias = Interrupt | Kill | Freeze | Outage | Lose | Pass | StepClock | Wish

@@ -36,10 +36,14 @@ class Setup:
     duplicates: float = 0.1
     full_every: int = 3
     """Versions between two snapshots of a store."""
+    poison: tuple[tuple[int, int], ...] = ()
+    """Records that fail until a user leaves them out: partition and offset."""
     driver_skew: float = 0.0
     operator_skew: float = 0.0
 
 
+POISONED: Final = 0.15
+"""How often a history has a record that fails."""
 EMPTIES: Final = 0.3
 """How often a rewind empties the state."""
 
@@ -67,12 +71,15 @@ class History:
             driver_skew=chance.choice((0.0, 0.0, -40.0, 40.0)),
             operator_skew=chance.choice((0.0, 0.0, -40.0, 40.0)),
         )
+        setup = replace(setup, poison=_poison(random.Random(f"poison of {seed}"), setup.records))
         count = chance.randint(1, MOST_EVENTS)
         made = [_event(chance, round(chance.uniform(1, TROUBLED))) for _ in range(count)]
         if seed % 7 == 1:
             made += _cancelled_rewind(random.Random(f"cancelled of {seed}"))
         if seed % 3 == 0:
             made += _long_stop(random.Random(f"stop of {seed}"))
+        if seed % 4 == 2:
+            made += _losses(random.Random(f"losses of {seed}"))
         return History(seed, setup, tuple(sorted(made, key=lambda event: event.at)))
 
     def __str__(self) -> str:
@@ -119,6 +126,20 @@ def _long_stop(chance: random.Random) -> list[e.Event]:
     if chance.random() < 0.5:
         made.append(e.Replace(at + 15))
     return made
+
+
+def _poison(chance: random.Random, records: int) -> tuple[tuple[int, int], ...]:
+    """Return at most one record that fails."""
+    return ((chance.randrange(2), chance.randrange(records)),) if chance.random() < POISONED else ()
+
+
+def _losses(chance: random.Random) -> list[e.Event]:
+    """Return losses of a record or two, one of them with a run that begins then."""
+    made: list[e.Event] = [
+        e.Lose(round(chance.uniform(1, TROUBLED)), partition=chance.randrange(2), records=chance.randint(1, 2))
+        for _ in range(chance.randint(1, 3))
+    ]
+    return [*made, e.Replace(made[0].at + chance.randrange(10))]
 
 
 def _cancelled_rewind(chance: random.Random) -> list[e.Event]:

@@ -7,7 +7,7 @@ what an undisturbed run has at some offsets is known without playing it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -25,6 +25,21 @@ Ends: TypeAlias = tuple[int, int]
 Row: TypeAlias = tuple[str, int, int]
 """The key of an output row: what it is of, and which."""
 State: TypeAlias = dict[str, int]
+Record: TypeAlias = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a state is made of: all records since `origin`, where it began empty, but those that were never read."""
+
+    origin: Ends
+    unread: frozenset[Record] = frozenset()
+    """Left out, or accepted as lost."""
+
+    def beyond(self, end: Ends, start: Ends) -> Past:
+        """Return the past of a state that ends at `end`, once it continues at `start`."""
+        return self if start == end else replace(self, unread=self.unread | set(_records(end, start)))
 
 
 @dataclass(slots=True)
@@ -46,13 +61,20 @@ def watermark_after(watermark: int, end: Ends) -> int:
     return max(watermark, max(end) - 1 - DELAY)
 
 
-def updated(state: Mapping[str, int], store: int, start: Ends, end: Ends, watermark: int) -> Update:
+def store_of(partition: int, offset: int) -> int:
+    """Return the store that has the total of a record's key."""
+    return (partition + offset % PER_PARTITION) % STORES
+
+
+def updated(
+    state: Mapping[str, int], store: int, start: Ends, end: Ends, watermark: int, unread: frozenset[Record]
+) -> Update:
     """Return what the batch from `start` to `end` does to a store."""
     update = Update()
     found = dict(state)
-    for partition, offset in _records(start, end):
+    for partition, offset in _records(start, end, unread):
         key, window = f"total/{partition}/{offset % PER_PARTITION}", f"window/{offset // WINDOW}"
-        if (partition + offset % PER_PARTITION) % STORES == store:
+        if store_of(partition, offset) == store:
             total = found.get(key, 0) + _value(partition, offset)
             found[key] = update.puts[key] = update.rows["total", partition, offset] = total
         if offset // WINDOW % STORES == store:
@@ -68,14 +90,11 @@ def updated(state: Mapping[str, int], store: int, start: Ends, end: Ends, waterm
 
 
 @cache
-def expected_state(store: int, origin: Ends, end: Ends, watermark: int) -> Mapping[str, int]:
-    """Return what an undisturbed run has in a store at these offsets, after a commit at this watermark.
-
-    `origin` is where it began with empty state.
-    """
+def expected_state(store: int, past: Past, end: Ends, watermark: int) -> Mapping[str, int]:
+    """Return what an undisturbed run has in a store at these offsets, after a commit at this watermark."""
     found: State = {}
-    for partition, offset in _records(origin, end):
-        if (partition + offset % PER_PARTITION) % STORES == store:
+    for partition, offset in _records(past.origin, end, past.unread):
+        if store_of(partition, offset) == store:
             key = f"total/{partition}/{offset % PER_PARTITION}"
             found[key] = found.get(key, 0) + _value(partition, offset)
         window = offset // WINDOW
@@ -85,11 +104,11 @@ def expected_state(store: int, origin: Ends, end: Ends, watermark: int) -> Mappi
 
 
 @cache
-def expected_rows(origin: Ends, end: Ends, watermark: int) -> Mapping[Row, int]:
-    """Return the output of an undisturbed run that begins at `origin` with empty state, at these offsets."""
+def expected_rows(past: Past, end: Ends, watermark: int) -> Mapping[Row, int]:
+    """Return the output of an undisturbed run at these offsets."""
     totals: dict[tuple[int, int], int] = {}
     rows: dict[Row, int] = {}
-    for partition, offset in _records(origin, end):
+    for partition, offset in _records(past.origin, end, past.unread):
         key = partition, offset % PER_PARTITION
         rows["total", partition, offset] = totals[key] = totals.get(key, 0) + _value(partition, offset)
         if _is_closed(offset // WINDOW, watermark):
@@ -98,8 +117,9 @@ def expected_rows(origin: Ends, end: Ends, watermark: int) -> Mapping[Row, int]:
     return rows
 
 
-def _records(start: Ends, end: Ends) -> Iterator[tuple[int, int]]:
-    return ((partition, offset) for partition in (0, 1) for offset in range(start[partition], end[partition]))
+def _records(start: Ends, end: Ends, unread: frozenset[Record] = frozenset()) -> Iterator[Record]:
+    found = ((partition, offset) for partition in (0, 1) for offset in range(start[partition], end[partition]))
+    return (record for record in found if record not in unread) if unread else found
 
 
 def _value(partition: int, offset: int) -> int:

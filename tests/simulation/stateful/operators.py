@@ -209,7 +209,9 @@ class Operator:
             return
         snapshot = done(self.store.find_snapshot(CONNECTION, PIPELINE, wanted))
         log = Watermarks(
-            ends=dict.fromkeys(KEYS, self.world.log_end), starts=dict.fromkeys(KEYS, 0), topic_ids={TOPIC: "id"}
+            ends=dict.fromkeys(KEYS, self.world.log_end),
+            starts=dict(zip(KEYS, self.world.begins, strict=True)),
+            topic_ids={TOPIC: "id"},
         )
         # With nothing left to read there would be no state to compare.
         # A topic that the snapshot does not know stays where it is.

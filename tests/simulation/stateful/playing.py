@@ -32,7 +32,7 @@ from simulation.stateful.job import STORES, expected_state, watermark_after
 from simulation.stateful.operators import Back
 from simulation.stateful.stage import Process
 from simulation.stateful.tickets import Tickets
-from simulation.stateful.world import World, is_later
+from simulation.stateful.world import World
 
 ARRIVES_IN: Final = 6000
 """Turns after the last fault."""
@@ -82,15 +82,13 @@ class Play:
             case e.Freeze(who=who, seconds=seconds):
                 for process in self._one_of(who):
                     process.frozen_until = max(process.frozen_until, turn + seconds)
-            case e.Twin() if world.status.epoch in world.jobs:
-                world.start_driver(world.status.epoch)
+            case e.Lose(partition=partition, records=records):
+                world.lose(partition, records)
             case e.Pass(jump=jump):
                 world.clock.sleep(jump)
             case e.StepClock(who=who, ahead=ahead, seconds=seconds):
                 self._step(who, ahead)
                 world.network.later(seconds, partial(self._step, who, -ahead))
-            case e.Twin():
-                world.note("the newest epoch has no Job")
             case _:
                 self._ask(event)
         self._restart()
@@ -189,14 +187,12 @@ class Play:
         """Compare output and state with those of an undisturbed run."""
         world, end = self.world, (self.history.setup.records,) * 2
         last = watermark_after(0, end)
-        origin, wanted = world.origin_of(world.row), world.expected_rows(end, last)
-        rows = {row: value for row, value in world.output.rows.items() if row[0] == "total" or is_later(row[2], origin)}
-        other = {row for row in rows.keys() | wanted.keys() if rows.get(row) != wanted.get(row)}
-        require(not other, f"the output is not that of an undisturbed run: {sorted(other)[:3]}")
+        other = world.pasts.differing(world.row, world.output.rows, end, last)
+        require(not other, f"the output is not that of an undisturbed run: {other[:3]}")
         world.check_files()
         for store in range(STORES):
             require(
-                self._state(store) == expected_state(store, origin, end, last),
+                self._state(store) == expected_state(store, world.pasts.of(world.row), end, last),
                 "the state is not that of an undisturbed run",
             )
 
@@ -232,16 +228,8 @@ class Play:
                 raise Broken(f"the collector fails: {error}") from error
             world.clock.sleep(GRACE + 1)
         world.check_files()
-        kept = world.reached() | driver.serving | self._of_late_snapshots()
-        left = world.chunks.files - kept
-        require(not left, f"files stay that nothing reaches: {len(left)}")
-        ids = set().union(*(found.ids(found.numbers) for found in world.index.rows.values()))
-        require(ids <= kept, f"ids stay that nothing reaches: {len(ids - kept)}")
-
-    def _of_late_snapshots(self) -> set[object]:
-        sound = self.world.snapshots.sound
-        late = [one.checkpoint for key, one in self.world.snapshots.rows.items() if key not in sound]
-        return set().union(*(self.world.reached_by(each) for each in late if each is not None))
+        left = world.unreached(driver)
+        require(not left, f"files or ids stay that nothing reaches: {len(left)}")
 
 
 @contextmanager

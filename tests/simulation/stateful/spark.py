@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from simulation.failure import require
 from simulation.stateful.hadoop import Asking, Client, RequestFailed
-from simulation.stateful.job import STORES, Ends, Row, State, expected_state, updated, watermark_after
+from simulation.stateful.job import STORES, Ends, Past, Row, State, expected_state, updated, watermark_after
 from simulation.stateful.stage import Actor, Process, Stage
 
 RETAINED_LOGS: Final = 2
@@ -43,7 +43,8 @@ class Task:
     closed: int
     """The watermark of the batch before."""
     before: Mapping[int, str]
-    origin: Ends
+    past: Past
+    """Of the state before."""
     token: int
     winners: dict[int, str] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
@@ -68,6 +69,15 @@ class Application(Protocol):
 
     def start_of(self) -> Ends:
         """Return where a query without a checkpoint starts."""
+        ...
+
+    @property
+    def past(self) -> Past:
+        """What the state that this run has found is made of."""
+        ...
+
+    def read(self, task: Task, store: int) -> None:
+        """Read the records of a task. Raises RequestFailed where one is lost, or fails and is not left out."""
         ...
 
     def next_end(self, start: Ends) -> Ends:
@@ -124,8 +134,6 @@ class Query:
     watermark: int = 0
     """Of the batch that is planned next."""
     winners: Mapping[int, str] = field(default_factory=dict)
-    origin: Ends = (0, 0)
-    """Where the state began empty."""
 
     def run(self) -> Asking[None]:
         """Run until something fails. Raises RequestFailed, QueryEnded."""
@@ -150,12 +158,10 @@ class Query:
             log = yield from self._read(f"offsets/{batch}")
             self.ends[batch] = self.app.end_of(log)
             self.watermarks[batch] = json.loads(log.splitlines()[1])["batchWatermarkMs"]
-        self.origin = self.app.start_of()
         if committed >= 0:
             found = json.loads((yield from self._read(f"commits/{committed}")).partition("\n")[2])
             self.watermark = found["nextBatchWatermarkMs"]
             self.winners = {int(store): unique for store, unique in found["stateUniqueIds"].items()}
-            self.origin = found["origin"][0], found["origin"][1]
         return planned if committed < planned else planned + 1
 
     def _construct(self, batch: int) -> Asking[None]:
@@ -181,13 +187,13 @@ class Query:
             watermark=self.watermarks[batch],
             closed=self.watermarks.get(batch - 1, 0),
             before=self.winners,
-            origin=self.origin,
+            past=self.app.past,
             token=self.app.token(),
         )
         yield from self._run_tasks(task)
         self.app.written_task(task)
         after = watermark_after(self.watermark, task.end)
-        log = json.dumps({"nextBatchWatermarkMs": after, "stateUniqueIds": task.winners, "origin": self.origin})
+        log = json.dumps({"nextBatchWatermarkMs": after, "stateUniqueIds": task.winners})
         yield from self._log(f"commits/{batch}", f"v2\n{log}")
         self.watermark, self.winners = after, task.winners
         for name in ("offsets", "commits") if self.app.dice.random() < PURGES else ():
@@ -256,9 +262,10 @@ class Executor:
         unique = f"{self.app.dice.getrandbits(64):016x}"
         try:
             state = yield from self._load(store, task.batch, task.before.get(store))
-            expected = expected_state(store, task.origin, task.start, task.closed)
+            expected = expected_state(store, task.past, task.start, task.closed)
             require(state == expected, f"the state is not that of the records before: batch {task.batch}, {state}")
-            update = updated(state, store, task.start, task.end, task.watermark)
+            self.app.read(task, store)
+            update = updated(state, store, task.start, task.end, task.watermark, task.past.unread)
             writes_first = self.app.dice.random() < 0.5
             if writes_first:
                 self.app.write(update.rows, task.token)

@@ -70,6 +70,11 @@ class Network:
         self.later(armed.seconds, effect)
         return True
 
+    @property
+    def has_late(self) -> bool:
+        """Whether an effect is on its way."""
+        return any(actor.process is self.network for actor in self.stage.actors)
+
     def later(self, turns: int, effect: Callable[[], object]) -> None:
         """Let an effect come after so many turns."""
         due = self.stage.turn + turns

@@ -31,11 +31,13 @@ def test_the_histories_reach_what_the_promises_are_about() -> None:
         pytest.skip("needs all the histories")
     assert met.keys() >= {
         "batch without records",
+        "claim after an accepted loss",
         "batch repeated by a successor",
         "driver fenced",
         "driver runs on after a takeover",
         "file collected",
         "file stored for a driver that is gone",
+        "record failed",
         "output deleted by a rewind",
         "request refused after the epoch",
         "rewind to the committed offsets",

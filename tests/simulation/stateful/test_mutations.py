@@ -17,13 +17,13 @@ from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.chunks import LARGEST_FILE, ChunkStore, write_file
 from fencepost.state.collector import Collector
 from fencepost.state.fence_committer import FenceCommitter
-from fencepost.state.file_ids import FileIds, FileIndex, FileRange
+from fencepost.state.file_ids import FileIds, FileIndex, FileRange, FileSet
 from fencepost.state.webhdfs.authentication import StoredTicket, UploadTicket
 from fencepost.state.webhdfs.data_service import DataService
 from fencepost.state.webhdfs.http_server import Answer
 from fencepost.state.webhdfs.name_service import STORED
 from simulation.broken_fence import commits_are_unconditional, zombies_write_later
-from simulation.stateful import events, operators
+from simulation.stateful import drivers, events, operators
 from simulation.stateful.__main__ import MODEL
 from simulation.stateful.history import History, Setup
 from simulation.stateful.playing import play
@@ -120,6 +120,28 @@ def open_commits_are_unreached(patch: Patch) -> None:
     patch.setattr(FenceCommitter, "reached", property(lambda self: self._reached))
 
 
+def each_run_waits_again(patch: Patch) -> None:
+    """Let the grace period of all files begin with each run."""
+
+    class Everything(FileSet):
+        def missing(self, found: FileRange) -> frozenset[int]:
+            del found
+            return frozenset()
+
+    usual = Collector.__init__
+
+    def init(self: Collector, *given: Any, **named: Any) -> None:
+        usual(self, *given, **named)
+        self._inherited = Everything()
+
+    patch.setattr(Collector, "__init__", init)
+
+
+def logs_stay_before_what_is_lost(patch: Patch) -> None:
+    """Let Spark continue where the last batch ended, whatever the claim has accepted as lost."""
+    patch.setattr(drivers, "with_end", lambda log, _: log)
+
+
 def the_index_forgets_first(patch: Patch) -> None:
     """Forget the ids of files before these are deleted."""
 
@@ -175,6 +197,18 @@ CANCELLED_REWIND = History(
 )
 """Of the batch that the killed driver left open, rows are deleted and then written again."""
 
+SHORT_RUNS = History(
+    0,
+    Setup(),
+    (
+        events.Replace(50),
+        events.Pass(110, jump=70.0),
+        events.Replace(150),
+        events.Pass(210, jump=200.0),
+    ),
+)
+LOSS = History(0, Setup(), (events.Lose(100), events.Replace(101)))
+
 MUTATIONS = {
     mutation.breaks.__name__: mutation
     for mutation in (
@@ -186,12 +220,14 @@ MUTATIONS = {
         Mutation(plans_keep_no_log, "the directory shows another version than the row says"),
         Mutation(lists_are_not_stored, "the list of files of a checkpoint is gone"),
         Mutation(files_are_listed_before_they_are_durable, "files of a new state are not there"),
-        Mutation(ids_are_not_indexed, "files stay that nothing reaches"),
+        Mutation(ids_are_not_indexed, "a collection leaves what nothing has reached"),
         Mutation(collectors_wait_for_nothing, "a snapshot is taken whose files are gone", SLOW_SNAPSHOT),
         Mutation(collectors_forget_snapshots, "files are deleted that are reached"),
         Mutation(uploads_are_unreached, "files of a new state are not there"),
         Mutation(open_commits_are_unreached, "the list of files of a checkpoint is gone"),
-        Mutation(the_index_forgets_first, "files stay that nothing reaches", CUT_COLLECTION),
+        Mutation(each_run_waits_again, "a collection leaves what nothing has reached", SHORT_RUNS),
+        Mutation(logs_stay_before_what_is_lost, "not arrived", LOSS),
+        Mutation(the_index_forgets_first, "a collection leaves what nothing has reached", CUT_COLLECTION),
         Mutation(output_is_deleted_as_the_next_run_writes, "two values at one timestamp", CANCELLED_REWIND),
     )
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
@@ -11,6 +10,8 @@ from itertools import count
 from typing import Final
 from uuid import UUID
 
+from fencepost.contract import Acceptance, ReportedLoss
+from fencepost.errors import DataLoss
 from fencepost.fence import EMPTY, Fence, FenceRow
 from fencepost.fence.row import UNCLAIMED
 from fencepost.fence.snapshots import WRITTEN_WITHIN, Snapshot
@@ -22,20 +23,25 @@ from fencepost.state.memory import MemoryChunks
 from fencepost.state.progress import unpack_committed, unpack_planned
 from fencepost.state.webhdfs.authentication import Keys
 from fencepost_operator.api import ResolvedTarget
+from present import present
 from simulation.failure import require
 from simulation.stateful import job
 from simulation.stateful.drivers import OWNER, PATIENCE, PIPELINE, Driver
 from simulation.stateful.events import Kind
+from simulation.stateful.growth import Growth
 from simulation.stateful.hadoop import Server, SimulatedDataService, Wires
 from simulation.stateful.history import Setup
-from simulation.stateful.job import Ends, Row, ends_of
+from simulation.stateful.job import Ends, Record, Row, ends_of
 from simulation.stateful.operators import Operator, Status
+from simulation.stateful.pasts import Pasts
 from simulation.stateful.stage import Process, Stage
 from simulation.stateful.stores import Chunks, Index, Network, Output, Snapshots, Table
 
 WORKERS: Final = 2
 GROWS_EVERY: Final = 12
 """Turns in which the log grows by a record."""
+SKIPPED_WITHIN: Final = 60
+"""Turns from the failure of a record to the command that leaves it out."""
 MARGIN: Final = 30.0
 """Seconds that a request may take in addition to what a snapshot's writer measures."""
 
@@ -66,9 +72,14 @@ class World:
         self.trace: list[str] = []
         self._numbers = count(1)
         self._reached: dict[bytes, frozenset[UUID]] = {EMPTY: frozenset()}
-        self._watermarks: dict[bytes, int] = {EMPTY: 0}
-        self.stretches: list[list[tuple[int, Ends]]] = [[(0, (0, 0))] for _ in job.KEYS]
-        """Of each partition, from which offset on records were last read on a state that began empty at some ends."""
+        self.pasts = Pasts(frozenset(setup.poison))
+        self.growth = Growth()
+        self.begins: Ends = (0, 0)
+        """Where Kafka's log begins, of each partition."""
+        self.losses: list[ReportedLoss] = []
+        """What runs have found lost, and a user has accepted."""
+        self.left_out: frozenset[Record] = frozenset()
+        """The records that a run leaves out that starts now."""
         self._since: dict[int, float] = {}
         """When the row left each version, in seconds."""
         self.fence().create(OWNER)
@@ -166,6 +177,37 @@ class World:
         self.output.write(gone, at)
         self.met["output deleted by a rewind"] += 1
 
+    # records that no run reads
+
+    def lose(self, partition: int, records: int) -> None:
+        """Let Kafka delete records behind the committed offsets; some are left, and no window closes before the others.
+
+        Not during a rewind: it goes back to where the log is known to begin.
+        """
+        busy = bool(self.status.rewinds) or any(operator.is_acting for operator in self.operators)
+        ends = ends_of(self.row.offsets)
+        most = min(self.log_end, self.setup.records - 1, ends[1 - partition] + job.DELAY + 1)
+        begin = min(ends[partition] + records, most)
+        if busy or begin <= self.begins[partition] or self.network.has_late:
+            return
+        self.begins = (begin, self.begins[1]) if partition == 0 else (self.begins[0], begin)
+        self.met["records lost"] += 1
+
+    def accept(self, error: DataLoss, epoch: int) -> None:
+        """Let a user accept what a run has found."""
+        at = self.clock.now()
+        accepted = Acceptance(by="ann", choice="", at=at)
+        self.losses.append(ReportedLoss(loss=present(error.loss), epoch=epoch, at=at, acceptance=accepted))
+
+    def leave_out(self, partition: int, offset: int) -> None:
+        """Let a user leave out a record, some time after a run has failed at it."""
+        self.met["record failed"] += 1
+
+        def skip() -> None:
+            self.left_out |= {(partition, offset)}
+
+        self.network.later(self.dice.randrange(SKIPPED_WITHIN), skip)
+
     # what must hold
 
     def write(self, rows: Mapping[Row, int], token: int, driver: Driver) -> None:
@@ -187,6 +229,16 @@ class World:
                 require(False, f"the list of files of a checkpoint is gone: {error}")
         return self._reached[checkpoint]
 
+    @property
+    def ids(self) -> set[UUID]:
+        """The files that have chunks, and the ids of the index."""
+        return set(self.chunks.files).union(*(found.ids(found.numbers) for found in self.index.rows.values()))
+
+    def unreached(self, driver: Driver) -> set[UUID]:
+        """Return what is there and reached neither by the row, a snapshot nor the driver that has the row."""
+        late = [one.checkpoint for one in self.snapshots.rows.values() if one.checkpoint is not None]
+        return self.ids.difference(self.reached(), driver.serving, *(self.reached_by(each) for each in late))
+
     def reached(self) -> set[UUID]:
         """Return the files of the row and of the snapshots that were written in time."""
         found = [self.row.checkpoint, *(one.checkpoint for one in self.snapshots.sound.values())]
@@ -196,29 +248,6 @@ class World:
         """Return the watermark at which the last batch of a checkpoint closed windows."""
         done = unpack_committed(checkpoint)
         return 0 if done is None else int(done.offset_logs[done.batch].splitlines()[1].partition(":")[2].rstrip("}"))
-
-    def origin_of(self, row: FenceRow) -> Ends:
-        """Return where the state of a row began empty."""
-        done = unpack_committed(row.checkpoint)
-        if done is None:
-            return ends_of(row.offsets)
-        found = json.loads(done.commit_log.partition("\n")[2])["origin"]
-        return found[0], found[1]
-
-    def expected_rows(self, end: Ends, watermark: int) -> Mapping[Row, int]:
-        """Return the output of an undisturbed run, each record by the state that it was last read on.
-
-        Of windows that began before the newest state did, nothing: earlier states may have closed them.
-        """
-        origin = self.origin_of(self.row)
-        rows = dict(job.expected_rows(origin, end, watermark))
-        for partition, stretches in enumerate(self.stretches):
-            for start, began in stretches:
-                earlier = job.expected_rows(began, end, watermark)
-                rows |= {
-                    key: value for key, value in earlier.items() if key[:2] == ("total", partition) and key[2] >= start
-                }
-        return {key: value for key, value in rows.items() if key[0] == "total" or is_later(key[2], origin)}
 
     def age(self, version: int) -> float:
         """Return the seconds since the row left a version."""
@@ -240,23 +269,18 @@ class World:
         said = [last if planned is None else planned.batch, last]
         require(shown == said, f"the directory shows another version than the row says: {shown}, {said}")
 
-    def _rewound(self, after: FenceRow) -> None:
-        origin, ends = self.origin_of(after), ends_of(after.offsets)
-        for end, stretches in zip(ends, self.stretches, strict=True):
-            stretches[:] = [*(each for each in stretches if each[0] < end), (end, origin)]
-
     def _changing(self, before: FenceRow, after: FenceRow) -> None:
-        if before.driver is UNCLAIMED is after.driver and before.epoch == after.epoch:
-            self._rewound(after)
+        self._follow(before, after)
         self._since[before.version] = self.clock.seconds
         require(after.epoch >= before.epoch, "the epoch runs backwards")
         require(after.version > before.version and after.clock >= before.clock, "version or clock runs backwards")
         done, planned = unpack_committed(after.checkpoint), unpack_planned(after.planned_log)
         if done is not None:
-            require(after.offsets == end_of(done.offset_logs[done.batch]), "the offsets are not those of the state")
+            require(self.pasts.is_of_state(after), "the offsets are not those of the state")
         if planned is not None:
             require(planned.batch == (0 if done is None else done.batch + 1), "the planned batch does not follow")
-            require(after.planned == end_of(planned.offset_log), "the planned ends are not those of the log")
+            ends = {key: max(end, after.offsets[key]) for key, end in end_of(planned.offset_log).items()}
+            require(after.planned == ends, "the planned ends are not those of the log")
         if before.driver is not UNCLAIMED:
             driver = next(each for each in self.drivers if each.uid == before.driver)
             self.met["driver runs on after a takeover"] += after.epoch > before.epoch and not driver.process.is_dead
@@ -266,15 +290,21 @@ class World:
             missing = self.reached_by(after.checkpoint) - self.chunks.files
             require(not missing, f"files of a new state are not there: {len(missing)}")
 
+    def _follow(self, before: FenceRow, after: FenceRow) -> None:
+        """Let the pasts see a change."""
+        if before.driver is UNCLAIMED is after.driver and before.epoch == after.epoch:
+            self.pasts.rewind(after)
+        elif before.driver is UNCLAIMED is not after.driver:
+            moved = zip(ends_of(before.offsets), ends_of(after.offsets), self.begins, strict=True)
+            require(all(at == was or was < at <= begin for was, at, begin in moved), "a claim moves on without a loss")
+            self.pasts.claim(before, after)
+        elif after.checkpoint != before.checkpoint:
+            self.pasts.commit(before, after)
+
     def _deleting(self, files: Collection[UUID]) -> None:
         gone = self.reached() & set(files)
         require(not gone, f"files are deleted that are reached: {len(gone)}")
         self.met["file collected"] += len(files)
-
-
-def is_later(window: int, origin: Ends) -> bool:
-    """Return whether a window has no record before these ends."""
-    return window * job.WINDOW >= max(origin)
 
 
 class SoundSnapshots(Snapshots):
