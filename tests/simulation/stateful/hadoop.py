@@ -83,7 +83,7 @@ class Wires:
         self.stage.running.append(server.process)
         try:
             found = server.handle(request)
-            return replace(found, blocks=(b"".join(found.blocks),))
+            return found if isinstance(found.blocks, tuple) else replace(found, blocks=(b"".join(found.blocks),))
         except (FenceError, CheckpointError) as error:  # inside the answer's blocks
             raise RequestFailed(f"the connection ends: {error}") from error
         except Killed as killed:
