@@ -187,12 +187,12 @@ CUT_COLLECTION = History(
     ),
 )
 CANCELLED_REWIND = History(
-    120,
+    5,
     Setup(largest=1, duplicates=0.5, full_every=5),
     (
-        events.Kill(255),
-        events.Rewind(255, same=True, delete_output=True),
-        events.CancelRewinds(268),
+        events.Kill(200),
+        events.Rewind(200, same=True, delete_output=True),
+        events.CancelRewinds(216),
     ),
 )
 """Of the batch that the killed driver left open, rows are deleted and then written again."""
