@@ -23,8 +23,8 @@ from unit.charts.test_agreement import cluster_of, pipeline_of
 ROOT: Final = Path(__file__).parents[3]
 SMALL: Final = {"driver": "896Mi", "master": "448Mi", "worker": "1024Mi"}
 """Memory of the pods; three nodes share 24 GiB with Kafka and Cassandra."""
-NOT_RUN: Final = {"examples/minimal.yaml"}
-"""It shows what has a default."""
+NOT_RUN: Final = {"examples/minimal.yaml", "examples/schema-registry.yaml"}
+"""They show what has a default, and what a registry needs."""
 
 
 def examples() -> Iterator[tuple[str, dict[str, Any]]]:
