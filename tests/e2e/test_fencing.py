@@ -13,17 +13,18 @@ from harness.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-KILLS = 5
+KILLS = pytest.mark.parametrize("kills", [3, pytest.param(5, marks=pytest.mark.long)])
 
 
-def test_a_driver_killed_five_times_under_load_loses_nothing_and_doubles_nothing(
-    stream: Stream, faults: Faults
+@KILLS
+def test_a_driver_killed_several_times_under_load_loses_nothing_and_doubles_nothing(
+    stream: Stream, faults: Faults, kills: int
 ) -> None:
-    """SIGKILL of all the driver's processes, five times, each one after the successor of the last has committed."""
+    """SIGKILL of all the driver's processes, several times, each one after the successor of the last has committed."""
     first = stream.pipeline.epoch()
     starts = Starts(stream.pipeline)
     with stream.load.flowing():
-        for number in range(1, KILLS + 1):
+        for number in range(1, kills + 1):
             row = stream.commits_past(stream.fence())
             faults.sigkill(stream.pipeline.driver())
             stream.kills += 1
@@ -32,8 +33,8 @@ def test_a_driver_killed_five_times_under_load_loses_nothing_and_doubles_nothing
                 successor = stream.commits_past(successor, seconds=180)
             assert successor.epoch == first + number
     row = stream.check_every_row()
-    assert row.epoch == first + KILLS
-    starts.check_one_per_epoch(range(first + 1, first + KILLS + 1))
+    assert row.epoch == first + kills
+    starts.check_one_per_epoch(range(first + 1, first + kills + 1))
 
 
 def test_a_twin_and_a_run_brought_back_are_fenced_out_within_a_batch(

@@ -89,6 +89,7 @@ def test_two_operators_with_stale_views_start_one_run_an_epoch(
     stream.check_every_row()
 
 
+@pytest.mark.long
 def test_a_second_kubernetes_cluster_takes_nothing_over(
     stream: Stream, kubectl: Kubectl, environment: Environment, tmp_path: Path
 ) -> None:

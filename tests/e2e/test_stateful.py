@@ -42,7 +42,7 @@ GO: Final = "/go"
 LOST: Final = next(node for node in WORKERS if node != DATA_NODE)
 BACKLOG: Final = HELD_BACK + 2_000
 """Flights before the first fault: two weeks, so that hours have left the state and flights come that are weeks late."""
-KILLS: Final = 5
+KILLS: Final = pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.long)])
 INDEX: Final = """
 CREATE TABLE {0}_by_offset (
   pipeline text, topic text, partition int, bucket bigint, "offset" bigint, key blob, retention int,
@@ -97,10 +97,13 @@ def deploy(kubectl: Kubectl, change: str = "") -> None:
     kubectl.apply({**example, "metadata": {"name": CODE}, "data": modules})
 
 
-def test_a_driver_killed_five_times_leaves_rows_and_state_of_a_plain_count(hourly: Compared, faults: Faults) -> None:
+@KILLS
+def test_a_driver_killed_several_times_leaves_rows_and_state_of_a_plain_count(
+    hourly: Compared, faults: Faults, kills: int
+) -> None:
     first = present(hourly.stream.fence())
-    hourly.kill_drivers(faults, KILLS)
-    assert hourly.check().epoch == first.epoch + KILLS
+    hourly.kill_drivers(faults, kills)
+    assert hourly.check().epoch == first.epoch + kills
 
 
 def test_a_driver_frozen_between_output_and_commit_is_refused(
@@ -137,6 +140,7 @@ def held_back(hub: Hooks) -> Iterator[None]:
         del hub.statuses[GO]
 
 
+@pytest.mark.long
 def test_new_code_resumes_with_the_state(hourly: Compared, kubectl: Kubectl) -> None:
     """No fault: the ConfigMap of the code changes under load."""
     stream = hourly.stream
