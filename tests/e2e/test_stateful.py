@@ -151,6 +151,7 @@ def test_new_code_resumes_with_the_state(hourly: Compared, kubectl: Kubectl) -> 
     assert hourly.check().epoch == row.epoch == before.epoch + 1
 
 
+@pytest.mark.long
 def test_a_drained_node_and_a_killed_operator_leave_rows_and_state_of_a_plain_count(
     hourly: Compared, faults: Faults, kubectl: Kubectl
 ) -> None:

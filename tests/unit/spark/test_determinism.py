@@ -149,6 +149,7 @@ def of_records_by_the_day(batch: pa.RecordBatch, context: RecordContext) -> pa.R
     return pa.RecordBatch.from_arrays([batch["offset"], pa.array(days)], ["offset", "found"])
 
 
+@pytest.mark.long
 def test_a_transform_of_record_batches_needs_no_spark() -> None:
     BatchTest(None, of_records).assert_deterministic(RECORDS)
     for transform, cause in ((of_records_by_a_set, SEED), (of_records_by_the_day, CLOCK)):

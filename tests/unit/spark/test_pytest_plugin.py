@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 TRANSFORM = """
 def transform(batch, context):
@@ -48,6 +50,7 @@ def test_the_entry_point_has_the_modules_name() -> None:
     assert project["entry-points"]["pytest11"] == {"fencepost.pytest_plugin": "fencepost.pytest_plugin"}
 
 
+@pytest.mark.long
 def test_the_fixtures_are_those_of_the_package(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(TRANSFORM)
     (tmp_path / "test_job.py").write_text(TESTS)

@@ -59,6 +59,7 @@ def test_append_gives_the_windows_that_the_watermark_closes(spark: SparkSession)
     assert [(row["minute"], row["count"]) for row in rows] == [(START, 2)]
 
 
+@pytest.mark.long
 def test_counts_of_late_and_unordered_records_do_not_depend_on_restarts(spark: SparkSession) -> None:
     records = [at(number / 4, key="abc"[number % 3], partition=number % 2) for number in range(60)]
     test = StreamTest(spark, per_minute, args=("x",), partitions=2)
