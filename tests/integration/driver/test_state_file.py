@@ -21,11 +21,11 @@ from unit.spark.test_hadoop_client import Client
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEYSPACE: Final = "driver_tests"
 SIZE: Final = 64 * MIB
-ROOM: Final = 32 * MIB
+ROOM: Final = 48 * MIB
 """Bytes by which the service may grow: a window of chunks has 4 MiB, and the client of Cassandra copies it."""
 NAME: Final = "state/0/1.sst"
 
