@@ -122,7 +122,7 @@ bench: up ## Measure; assert nothing
 
 .PHONY: soak
 soak: up ## Lose a node for ten minutes, crash 500 executors, fill the memory, work off gigabytes of large records, run two hours of load with and without state; print each trend
-	@$(BIN)/pytest -m long -s tests/e2e tests/integration tests/unit
+	@$(BIN)/pytest -m long -s tests --ignore tests/gitops
 	@$(BIN)/python -m soak
 
 .PHONY: reference

@@ -138,7 +138,9 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
 }
 
 
-@pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_fault_at_each_write(scene: str, side: str, fault: type[BaseException]) -> None:

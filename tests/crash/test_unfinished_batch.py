@@ -301,7 +301,9 @@ async def test_turning_back_to_the_old_code_needs_no_extra_run() -> None:
 
 
 @pytest.mark.parametrize("exit_code", [137, ExitCode.FAILED], ids=["died", "failed"])
-@pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_a_fault_at_each_write_of_the_operator(side: str, fault: type[BaseException], exit_code: int) -> None:
     calm = await half_written(code=exit_code)

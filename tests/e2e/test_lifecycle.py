@@ -88,6 +88,7 @@ def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, no
     starts.check_one_per_epoch(range(epoch + 1, epoch + 2))
 
 
+@pytest.mark.long
 def test_new_code_that_cannot_be_loaded_is_rolled_back_to_the_last_stable_code(stream: Stream) -> None:
     """Injected under load: a spec that names a function which the code does not have."""
     pipeline, upgrade = stream.pipeline, {"rollback": "enabled", "stableAfter": {"commits": 2, "window": "5s"}}

@@ -191,6 +191,8 @@ class Mutation:
     said: tuple[str, ...]
 
 
+LATE = {"starts_on_unknown", "epoch_is_used_again"}
+"""Found after hundreds of histories, which take a minute."""
 MUTATIONS = {
     mutation.breaks.__name__: mutation
     for mutation in (
@@ -220,7 +222,9 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LATE else ()) for name in MUTATIONS]
+)
 def test_a_broken_rule_is_found(name: str, monkeypatch: Patch) -> None:
     mutation = MUTATIONS[name]
     mutation.breaks(monkeypatch)

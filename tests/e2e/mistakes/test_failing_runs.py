@@ -37,6 +37,7 @@ def broken(batch, context):
 JOB = {"codeFrom": {"configMapName": CODE}}
 
 
+@pytest.mark.long
 def test_a_batch_too_large_for_the_driver_is_cut_and_code_that_always_fails_stalls(
     applied: Applied, kubectl: Kubectl
 ) -> None:

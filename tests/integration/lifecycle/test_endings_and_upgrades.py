@@ -37,7 +37,7 @@ from testbed.environment import Environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-FLEET = tuple(f"orders-{number}" for number in range(20))
+FLEET = tuple(f"orders-{number}" for number in range(12))
 PLACE = "fleet"
 MOST_AT_ONCE = 5
 """The chart's maxConcurrentRestarts."""
@@ -144,7 +144,7 @@ def documented(kubectl: Kubectl, command: str) -> str:
 
 @pytest.fixture(scope="module")
 def stage(installed: Installed, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Twenty pipelines that an operator of the release before brought to stream; it has ended."""
+    """Twelve pipelines that an operator of the release before brought to stream; it has ended."""
     mark = secrets.token_hex(3)
     topic, keyspace, session = f"lifecycle-{mark}", f"lifecycle_{mark}", open_session()
     Topics(environment.kafka_host).create(topic, 1)
@@ -161,7 +161,7 @@ def stage(installed: Installed, environment: Environment, tmp_path_factory: pyte
     Topics(environment.kafka_host).delete(topic)
 
 
-def test_an_upgrade_of_the_operator_restarts_none_of_twenty_pipelines(stage: Stage) -> None:
+def test_an_upgrade_of_the_operator_restarts_none_of_twelve_pipelines(stage: Stage) -> None:
     """The operator of the release before has ended, its chart is upgraded to another image, and this one starts."""
     before, was = stage.objects(), stage.pipelines()
     assert sum(key.startswith("Pod ") for key in before) == 3 * len(FLEET)
@@ -175,7 +175,7 @@ def test_an_upgrade_of_the_operator_restarts_none_of_twenty_pipelines(stage: Sta
         assert all(is_ready(item) for item in now.values())
 
 
-def test_a_rotated_secret_restarts_twenty_pipelines_a_few_at_a_time(stage: Stage) -> None:
+def test_a_rotated_secret_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage) -> None:
     """Injected: all name the same Secret, and its content changes; the operator ends while some of them restart."""
     waves: list[dict[str, Object]] = []
     with stage.installed.operator():
@@ -191,7 +191,7 @@ def test_a_rotated_secret_restarts_twenty_pipelines_a_few_at_a_time(stage: Stage
     assert {item["status"]["cluster"]["generation"] for item in stage.pipelines().values()} == {2}
 
 
-def test_another_chart_restarts_twenty_pipelines_a_few_at_a_time(stage: Stage, tmp_path: Path) -> None:
+def test_another_chart_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage, tmp_path: Path) -> None:
     """Injected: the chart of a later release, in which a master has longer to end."""
     later = shutil.copytree(THIS.chart, tmp_path / "spark-cluster")
     helpers = later / "templates" / "_helpers.tpl"

@@ -76,6 +76,7 @@ def test_a_batch_of_the_past_has_its_context_and_touches_no_fence(request_: Requ
     assert select(request_, "SELECT * FROM fencepost_fence") == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_records_that_are_left_out_are_not_read(request_: Request) -> None:
     assert sum(batch.rows["rows"] for batch in committed(request_)) == 8

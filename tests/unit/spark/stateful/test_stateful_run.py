@@ -335,6 +335,7 @@ def kill(pipeline: Pipeline, place: Place) -> None:
     assert is_dead.is_set()
 
 
+@pytest.mark.long
 def test_a_run_closes_the_windows_that_its_predecessor_did_not_though_no_record_comes(
     made: Callable[[], Pipeline],
 ) -> None:
@@ -495,6 +496,7 @@ def test_timers_fire_though_no_record_comes(made: Callable[[], Pipeline]) -> Non
     assert pipeline.sink.table() == {(0, "0"): 1}
 
 
+@pytest.mark.long
 def test_a_driver_that_is_frozen_before_its_commit_is_refused(made: Callable[[], Pipeline]) -> None:
     undisturbed, pipeline = made(), made()
     undisturbed.run()
