@@ -170,7 +170,7 @@ def fleet(
 def test_what_stood_on_a_lost_node_continues_elsewhere_and_its_zombies_change_nothing(
     fleet: Fleet, kubectl: Kubectl, loss: NodeLoss, hub: Hooks, lasts: float
 ) -> None:
-    """`docker pause` of the node; one driver's pod there is deleted by force; the node comes back with its zombies."""
+    """`docker pause` of the node, which comes back with its zombies; in the long one a driver's pod is deleted."""
     assert {name: _nodes(stream) for name, stream in fleet.items()} == {name: PLACES[name] for name in fleet}
     zombies = {name: _container(stream) for name, stream in fleet.items() if PLACES[name]["driver"] == LOST}
     with two_operators(kubectl, loss, leader_on=LOST), container_exits(loss.nodes, LOST) as exits, ExitStack() as loads:

@@ -14,8 +14,9 @@ from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Annotation, Found, Unread
 from fencepost_cli.stores.kubeconfig import answered, configured
+from fencepost_cli.stores.pipeline_objects import created
 from fencepost_cli.stores.port_forwards import PortForwards
-from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, AlreadyExists, ApiServer, Gone, Resource
+from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, ApiServer, Gone, Resource
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
 from fencepost_operator.api import (
     GROUP,
@@ -139,18 +140,9 @@ class KubeconfigCluster:
 
     def create_rewind(self, pipeline: ObjectKey, spec: RewindSpec, name: str | None) -> ObjectKey:
         """Create a PipelineRewind, without a name under one that is made up; return its place. Raises CliError."""
-        metadata = {"name": name} if name else {"generateName": f"{pipeline.name}-"}
-        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": REWIND_KIND, "metadata": metadata, "spec": encode(spec)}
 
         async def create(api: ApiServer) -> ObjectKey:
-            try:
-                made = await api.create(_REWINDS, namespace=pipeline.namespace, body=body)
-            except AlreadyExists as error:
-                raise CliError(
-                    f"there is a rewind {pipeline.namespace}/{name} already",
-                    remedy="choose another --name, or leave it out",
-                ) from error
-            return ObjectKey(pipeline.namespace, str(made["metadata"]["name"]))
+            return await created(api, _REWINDS, REWIND_KIND, pipeline, encode(spec), name)
 
         return asyncio.run(self._with(pipeline, create, "create PipelineRewinds"))
 

@@ -128,18 +128,9 @@ class KubeconfigObjects:
 
     def create_trial(self, pipeline: ObjectKey, spec: TrialSpec, name: str | None) -> ObjectKey:
         """Create a PipelineTrial, without a name under one that is made up; return its place. Raises CliError."""
-        metadata = {"name": name} if name else {"generateName": f"{pipeline.name}-"}
-        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": TRIAL_KIND, "metadata": metadata, "spec": encode(spec)}
 
         async def create(api: ApiServer) -> ObjectKey:
-            try:
-                made = await api.create(_TRIALS, namespace=pipeline.namespace, body=body)
-            except AlreadyExists as error:
-                raise CliError(
-                    f"there is a trial {pipeline.namespace}/{name} already",
-                    remedy="choose another --name, or leave it out",
-                ) from error
-            return ObjectKey(pipeline.namespace, str(made["metadata"]["name"]))
+            return await created(api, _TRIALS, TRIAL_KIND, pipeline, encode(spec), name)
 
         return self._with(pipeline, create, "create PipelineTrials")
 
@@ -220,6 +211,25 @@ class KubeconfigObjects:
             return await answered(configuration, key.namespace, work, rights)
 
         return asyncio.run(done())
+
+
+async def created(
+    api: ApiServer, resource: Resource, kind: str, pipeline: ObjectKey, spec: object, name: str | None
+) -> ObjectKey:
+    """Create a PipelineRewind or PipelineTrial, without a name under one that is made up; return its place.
+
+    Raises CliError when the name is taken, and PortError.
+    """
+    metadata = {"name": name} if name else {"generateName": f"{pipeline.name}-"}
+    body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
+    try:
+        made = await api.create(resource, namespace=pipeline.namespace, body=body)
+    except AlreadyExists as error:
+        raise CliError(
+            f"there is a {kind.removeprefix('Pipeline').lower()} {pipeline.namespace}/{name} already",
+            remedy="choose another --name, or leave it out",
+        ) from error
+    return ObjectKey(pipeline.namespace, str(made["metadata"]["name"]))
 
 
 async def _all(api: ApiServer, namespace: str | None) -> list[Json]:

@@ -30,6 +30,7 @@ _OFFSETS: Final = (
     "record_times",
 )
 """Maps of 'topic/partition' to a number."""
+_KNOWN_FIGURES: Final = frozenset(Figure)
 PARTITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}/(0|[1-9][0-9]{0,9})")
 _IN_GROWTH: Final = re.compile(rf"(?P<partition>{PARTITION.pattern})@(?P<size>[1-9][0-9]{{0,9}})")
 _RECORD: Final = re.compile(PARTITION.pattern + r"@(0|[1-9][0-9]{0,18})")
@@ -118,7 +119,7 @@ def _growths(value: Any) -> tuple[Mapping[str, int], ...]:  # noqa: ANN401 - any
 def _figures(value: Any) -> dict[str, int]:  # noqa: ANN401 - anything
     """Return the figures that this release knows: another one may write others."""
     _check("figures", value, value is None or isinstance(value, Mapping), "a map")
-    found = {name: figure for name, figure in value.items() if name in set(Figure)} if value else {}
+    found = {name: figure for name, figure in value.items() if name in _KNOWN_FIGURES} if value else {}
     for figure in found.values():
         _check("figures", figure, _is_number(figure), "a map to numbers from 0")
     return found
