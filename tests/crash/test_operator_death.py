@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fakes.gate import failing_at
+from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fakes.world import NODE_LOSS
@@ -141,7 +141,7 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
 @pytest.mark.parametrize(
     "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_fault_at_each_write(scene: str, side: str, fault: type[BaseException]) -> None:
     prepare, play = SCENES[scene]
@@ -169,7 +169,7 @@ def dying_inside_a_release(stage: Stage, side: str, fatal: int) -> Callable[[int
     return lambda _number, name: setattr(stage.world.table, side, strike if name == "delete_fence" else usual)
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 async def test_an_operator_that_dies_inside_a_release_leaves_nothing_of_the_deleted_pipeline(side: str) -> None:
     """A release is several requests to Cassandra; the fault is a kill at each of them."""
     deaths = 0

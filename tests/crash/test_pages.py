@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from fakes.gate import Gate, failing_at
+from fakes.gate import SIDES, Gate, failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Heard, Paging
 from fakes.stage import POLICY, Died, Stage
@@ -85,7 +85,7 @@ async def flap(stage: Stage) -> None:
 SCENES = {"recovery": stall_and_recover, "deletion": stall_and_delete, "flapping": flap}
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_kill_at_each_write_and_each_page(scene: str, side: str) -> None:
     calm = paged()
@@ -103,7 +103,7 @@ async def test_a_kill_at_each_write_and_each_page(scene: str, side: str) -> None
         assert len(heard(stage)) <= 3, "at most what was sent just before the kill is sent twice"
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 async def test_an_api_server_without_an_answer_costs_no_page(side: str) -> None:
     calm = paged()
     await stall_and_recover(calm)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fakes.gate import failing_at
+from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Paging
 from fakes.ports import ports_of
@@ -128,8 +128,10 @@ async def test_an_undisturbed_rewind() -> None:
     assert [condition.type for condition in status.conditions] == ["Ready"]
 
 
-@pytest.mark.parametrize("fault", [Died, Unreachable], ids=["killed", "no answer"])
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("side", SIDES)
 async def test_a_fault_at_each_write_ends_as_an_undisturbed_rewind(side: str, fault: type[BaseException]) -> None:
     calm = await streaming()
     first = len(calm.gate.writes)
@@ -356,7 +358,7 @@ async def test_a_table_of_older_code_is_purged_while_the_spec_of_a_suspended_pip
     await stage.until(lambda: dict(stage.row.offsets) == ENDS)
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 async def test_an_operator_that_dies_while_output_is_deleted_ends_the_same(side: str) -> None:
     calm = await streaming()
     first = len(calm.gate.writes)

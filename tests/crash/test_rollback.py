@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fakes.drivers import Driver
+from fakes.gate import SIDES
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fencepost.contract import ExitCode
@@ -415,7 +416,7 @@ async def test_a_batch_of_the_failed_code_is_finished_by_it_or_recorded_as_mixed
     assert {place for place, codes in doubled.items() if len(codes) > 1} <= mixed
 
 
-@pytest.mark.parametrize("when", ["before", "after", "unanswered"])
+@pytest.mark.parametrize("when", [*SIDES, pytest.param("unanswered", marks=pytest.mark.long)])
 async def test_an_operator_that_dies_anywhere_in_a_rollback_ends_in_the_same_place(when: str) -> None:
     """Injected: the operator dies, or gets no answer, at one write after another."""
     for number in itertools.count(0, 3):

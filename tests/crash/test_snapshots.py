@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes.gate import SIDES
 from fakes.manifests import KEY
 from fakes.stage import Died, Stage
 from fencepost.fence.snapshots import Snapshot, Trigger
@@ -49,7 +50,7 @@ async def scheduled(stage: Stage) -> Trigger:
 SCENES = [upgrade, on_demand, scheduled]
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("scene", SCENES)
 async def test_an_operator_that_dies_at_any_write_leaves_one_snapshot(
     scene: Callable[[Stage], Awaitable[Trigger]], side: str

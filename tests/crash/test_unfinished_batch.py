@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.drivers import Driver
-from fakes.gate import failing_at
+from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY
 from fakes.stage import Died, Stage
 from fencepost.contract import ExitCode
@@ -304,7 +304,7 @@ async def test_turning_back_to_the_old_code_needs_no_extra_run() -> None:
 @pytest.mark.parametrize(
     "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 async def test_a_fault_at_each_write_of_the_operator(side: str, fault: type[BaseException], exit_code: int) -> None:
     calm = await half_written(code=exit_code)
     first = len(calm.gate.writes)

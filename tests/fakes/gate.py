@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
+
+import pytest
 
 T = TypeVar("T")
+
+SIDES: Final = (pytest.param("before", marks=pytest.mark.long), "after")
+"""The sides of a write at which a fault strikes.
+
+Before a write the cluster is as it was after the one before it, so `make test` strikes after each, and `make soak`
+before each too.
+"""
 
 
 def failing_at(number: int, fault: type[BaseException]) -> Callable[[int, str], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,8 @@ class Stage:
     paging: Paging | None = None
     """Receivers of pages; without any, no page is sent."""
     _operator: Reconciler | None = None
+    _read: tuple[str, Pipeline] | None = None
+    """The object as it was read last, as JSON and whole: it is asked for several times a pass."""
 
     @classmethod
     async def streaming(cls, stage: Stage | None = None, **spec: Any) -> Stage:
@@ -127,7 +130,10 @@ class Stage:
     @property
     def pipeline(self) -> Pipeline:
         """The object as it is now."""
-        return read_pipeline(self.world.objects[self.key])
+        body = json.dumps(self.world.objects[self.key])
+        if self._read is None or self._read[0] != body:
+            self._read = (body, read_pipeline(json.loads(body)))
+        return self._read[1]
 
     @property
     def row(self) -> FenceRow:
