@@ -16,7 +16,7 @@ OUTAGE_SECONDS = 60.0
 MOST_RESTARTS = 1
 
 
-@pytest.mark.parametrize("service", ["cassandra", "kafka"])
+@pytest.mark.parametrize("service", ["cassandra", pytest.param("kafka", marks=pytest.mark.long)])
 def test_a_minute_without_it_loses_nothing_and_starts_no_storm_of_restarts(
     stream: Stream, faults: Faults, service: str
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_drained_node_and_a_killed_operator_leave_rows_and_state_of_a_plain_co
     assert hourly.check().epoch == before.epoch + 1
 
 
+@pytest.mark.long
 def test_a_rewind_with_deletion_of_output_leaves_rows_and_state_of_a_plain_count(
     hourly: Compared, kubectl: Kubectl
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 NO_JSON = b'{"year": 2013, "month":'
 
 
+@pytest.mark.long
 def test_a_bad_record_stops_the_pipeline_by_name_and_is_set_aside_once_the_spec_asks(applied: Applied) -> None:
     """No fault but a producer's: half a record of JSON between two bursts of good ones."""
     stream = applied("poisoned", suspend=True, restart={"maxBackoff": "1s"}, onPoison={"failures": 1})

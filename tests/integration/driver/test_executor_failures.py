@@ -37,6 +37,7 @@ def play(case: str) -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_each_process_that_runs_out_of_memory_is_named() -> None:
     found = play("memory")
     for name in ("kernel", "limit"):

@@ -93,6 +93,7 @@ def test_a_long_batch_reports_its_progress_and_an_idle_run_that_it_lives(pipelin
     eventually("two signs of life of the idle run", lives, seconds=120)
 
 
+@pytest.mark.long
 def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_restart(pipeline: Make) -> None:
     """A restart runs no empty batch first: nothing was reported, and after stallTimeout the run was replaced."""
     one = pipeline(max_records_per_batch=400)

@@ -93,6 +93,7 @@ def test_code_that_always_fails_sets_nothing_aside(pipeline: Make) -> None:
     assert (row.dead_letters, one.committed_records()) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_record_that_is_retried_after_the_code_was_repaired_is_one_row(
     pipeline: Make, environment: Environment
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_record_that_is_retried_after_the_code_was_repaired_is_one_row(
     assert (one.row().dead_letters, one.committed_records()) == (1, 10)
 
 
+@pytest.mark.long
 def test_bytes_that_are_not_utf8_set_aside_the_records_that_cannot_be_written(pipeline: Make) -> None:
     """A text key, a value of a Kafka sink, and names of headers, which are replaced."""
     one = pipeline()

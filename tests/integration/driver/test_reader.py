@@ -160,6 +160,7 @@ def abort(servers: str, topic: str, size: int) -> int:
     return count
 
 
+@pytest.mark.long
 def test_a_stretch_of_aborted_records_that_takes_longer_than_the_patience_is_read_through(
     environment: Environment, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

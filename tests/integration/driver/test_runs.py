@@ -15,6 +15,8 @@ from integration.driver.support import CODE, TABLE, Pipeline, Run, spans
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
+EACH_TIME = {"records_failing", "wrong_column", "null_key"}
+"""Cases in `make test`; `make soak` has all."""
 CODES = {
     "records_wrong_column": (
         "parse_records:wrong_column",
@@ -86,6 +88,7 @@ def test_record_batches_are_written_once_to_each_sink_also_after_a_kill(pipeline
     assert sorted(row.n for row in even) == list(range(0, 10500, 2))
 
 
+@pytest.mark.long
 def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> None:
     one = pipeline()
     one.kafka.produce(one.topic, 2000)
@@ -101,7 +104,9 @@ def test_a_twin_and_a_replaced_run_are_fenced_within_a_batch(pipeline: Make) -> 
     assert_once(one, 2000)
 
 
-@pytest.mark.parametrize("case", CODES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in EACH_TIME else pytest.mark.long) for case in CODES]
+)
 def test_what_the_author_can_do_wrong(pipeline: Make, case: str) -> None:
     entrypoint, code, reason, message = CODES[case]
     one = pipeline()

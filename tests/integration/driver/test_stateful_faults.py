@@ -66,9 +66,8 @@ def test_lost_answers_at_each_plan_and_commit_are_settled(pipeline: Make, hub: H
     check(one, sent)
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(30, id="30 s"), pytest.param(300, id="5 min", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [pytest.param(30, id="30 s"), pytest.param(300, id="5 min")])
 def test_a_cassandra_that_is_silent_during_an_upload_costs_nothing(
     pipeline: Make, hub: Hooks, environment: Environment, seconds: int
 ) -> None:

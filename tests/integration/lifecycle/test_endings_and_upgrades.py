@@ -175,6 +175,7 @@ def test_an_upgrade_of_the_operator_restarts_none_of_twelve_pipelines(stage: Sta
         assert all(is_ready(item) for item in now.values())
 
 
+@pytest.mark.long
 def test_a_rotated_secret_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage) -> None:
     """Injected: all name the same Secret, and its content changes; the operator ends while some of them restart."""
     waves: list[dict[str, Object]] = []

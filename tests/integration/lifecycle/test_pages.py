@@ -142,6 +142,7 @@ def paging(
     Topics(environment.kafka_host).delete(stage.topic)
 
 
+@pytest.mark.long
 def test_an_operator_that_is_killed_between_the_record_and_the_send_sends_after_its_restart(paging: PageState) -> None:
     """The operator's Secret is missing: the incident is recorded, and has no receiver. Then it is killed."""
     name, port = "unsent", free_port()
