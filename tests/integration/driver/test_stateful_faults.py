@@ -99,6 +99,7 @@ def test_a_cassandra_that_is_silent_during_an_upload_costs_nothing(
     check(one, sent)
 
 
+@pytest.mark.long
 def test_a_rewind_beyond_what_spark_retains_is_exact_while_the_old_driver_deletes_files(
     pipeline: Make, hub: Hooks
 ) -> None:

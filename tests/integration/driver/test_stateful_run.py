@@ -18,6 +18,7 @@ import pytest
 
 from fencepost.contract import ExitCode, StateConfig
 from harness.stored_state import state_rows
+from harness.waiting import eventually
 from integration.driver.support import Pipeline, spans
 
 pytestmark = pytest.mark.integration
@@ -79,6 +80,7 @@ def test_killed_and_frozen_at_random_places_it_leaves_the_offsets_output_and_sta
     frozen.pause()
     last = one.start()
     one.wait_committed(RECORDS)
+    eventually("the last run claims", lambda: one.row().driver, seconds=120)  # the frozen one may have committed all
     frozen.resume()
     assert frozen.wait() == ExitCode.FENCED, frozen.log.read_text()[-6000:]
     last.stop()

@@ -35,6 +35,7 @@ def cluster(environment: Environment, tmp_path: Path) -> Iterator[Cluster]:
     one.remove()
 
 
+@pytest.mark.long
 def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline: Make, cluster: Cluster) -> None:
     """The new leader's log has not grown to the committed offset when the loss is found."""
     settings = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}

@@ -95,6 +95,7 @@ def test_no_row_is_doubled_when_the_code_that_began_a_batch_finishes_it(pipeline
     assert_once_each(one, began)
 
 
+@pytest.mark.long
 def test_a_zombie_of_the_old_code_doubles_nothing(pipeline: Make, tmp_path: Path) -> None:
     """Injected: the old driver is paused in the middle of its batch, and wakes up after the new code has committed."""
     one, began = half_written(pipeline, tmp_path)
@@ -129,6 +130,7 @@ def changes(one: Pipeline) -> list[FenceRow]:
     return [row for _, row in restored(name, read_changes(one.session, one.config.fence_keyspace, name))]
 
 
+@pytest.mark.long
 def test_a_rewind_purges_the_range_that_two_codes_have_written(pipeline: Make, tmp_path: Path) -> None:
     """Injected: the old code fails in the middle of its batch, and the new code, with other keys, repeats the batch."""
     one, began = half_written(pipeline, tmp_path)
