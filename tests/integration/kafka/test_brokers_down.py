@@ -51,6 +51,7 @@ def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluste
     assert log.state().leaderless == frozenset()
 
 
+@pytest.mark.long
 def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_truncated_log(
     environment: Environment, tmp_path: Path
 ) -> None:
@@ -84,7 +85,7 @@ def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_tr
         kafka.remove()
 
 
-@pytest.mark.parametrize("dead", [1, 2])
+@pytest.mark.parametrize("dead", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_the_operator_sees_which_partitions_have_no_leader_and_the_offsets_of_the_others(
     cluster: Callable[..., Cluster], dead: int
 ) -> None:

@@ -63,6 +63,7 @@ def test_nothing_of_a_topic_that_was_recreated_is_read_as_the_planned_one(cluste
     assert values(kafka, [renewed]) == [f"new-{number}".encode() for number in range(RECORDS)]
 
 
+@pytest.mark.long
 def test_a_topic_that_was_deleted_confirms_nothing(cluster: Callable[..., Cluster]) -> None:
     """Whether it is gone for good is for the next run's plan to decide."""
     kafka = cluster()

@@ -140,6 +140,7 @@ def test_a_log_that_lost_its_tail_and_grew_again_is_data_loss_with_the_range(clu
     assert sorted(new) == sorted(f"new-{number}".encode() for number in range(80) for _ in range(3))
 
 
+@pytest.mark.long
 def test_an_unclean_election_is_data_loss_with_the_range(cluster: Callable[..., Cluster]) -> None:
     """The leader dies, and a replica that lags is elected: what only the leader had is gone."""
     kafka = cluster(3)
@@ -178,6 +179,7 @@ def test_a_new_leader_that_has_all_records_is_not_a_data_loss(cluster: Callable[
     assert values(kafka, before.ends, now, before.leader_epochs) == [f"new-{number}".encode() for number in range(5)]
 
 
+@pytest.mark.long
 def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offset(
     cluster: Callable[..., Cluster],
 ) -> None:
@@ -200,7 +202,15 @@ def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offs
     records.check(next_records({f"{TOPIC}/0": 40}, before.leader_epochs))  # what the older leader had is there
 
 
-@pytest.mark.parametrize("settings", [{}, {"compression.type": "lz4"}, {"transactional.id": "t"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({"compression.type": "lz4"}, marks=pytest.mark.long),
+        {"transactional.id": "t"},
+    ],
+    ids=str,
+)
 def test_a_record_has_the_epoch_under_which_it_was_written_whoever_serves_it(
     cluster: Callable[..., Cluster], settings: dict[str, str]
 ) -> None:
@@ -246,6 +256,7 @@ def test_a_record_has_the_epoch_under_which_it_was_written_whoever_serves_it(
     assert committed.epoch_starts == {f"{TOPIC}/0": end}
 
 
+@pytest.mark.long
 def test_a_leader_that_is_elected_again_with_its_old_log_has_records_that_were_not_read(
     cluster: Callable[..., Cluster],
 ) -> None:

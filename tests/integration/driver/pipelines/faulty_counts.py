@@ -5,8 +5,8 @@ Args: how late a record may be, a web server of the test, and faults:
 - `lost-answers`: each change of the fence row is sent twice without an answer, first before its effect, then after it,
   for which /lost is asked;
 - `held-writes`: a write of chunks waits while /write answers 503;
-- `held-commits`: so does a commit for /commit, and a deletion of a file for /delete; /deleted is asked after it.  The run
-  does not look at its fence meanwhile, which would end it.
+- `held-commits`: so does a commit for /commit, and a deletion of a file for /delete; /deleted is asked after it.  The
+  run does not look at its fence meanwhile, which would end it.
 """
 
 from __future__ import annotations
