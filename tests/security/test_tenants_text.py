@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.fence import FenceCredentialsRejected, FenceError, FenceUnavailable
+from fencepost.fence import FenceCredentialsRejected, FenceError, FenceSwapRefused, FenceUnavailable
 from fencepost_operator.adapters.cassandra.fence_errors import translated
 from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.api import ObjectKey, Status
@@ -33,6 +33,7 @@ PLACE: Final = Login(
         FenceCredentialsRejected(f"Bad credentials: Provided username {ACCOUNT[0]} and/or password are incorrect"),
         FenceCredentialsRejected(f"User {ACCOUNT[0]} has no SELECT permission on <table a.fence>"),
         FenceUnavailable(f"refused for {ACCOUNT[0]}:{ACCOUNT[1]}"),
+        FenceSwapRefused(f"refused to driver {ACCOUNT[0]}:{ACCOUNT[1]}"),
     ],
 )
 def test_no_message_holds_a_cassandra_account(error: FenceError) -> None:

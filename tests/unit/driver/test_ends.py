@@ -45,7 +45,14 @@ from fencepost.errors import (
     from_text,
     suspects_record,
 )
-from fencepost.fence import FenceCredentialsRejected, Fenced, FenceMissing, FenceSchemaMissing, FenceUnavailable
+from fencepost.fence import (
+    FenceCredentialsRejected,
+    Fenced,
+    FenceMissing,
+    FenceSchemaMissing,
+    FenceSwapRefused,
+    FenceUnavailable,
+)
 from fencepost.kafka.log import client_properties
 from fencepost.logs import JsonFormatter
 from fencepost.sinks.cassandra.table_metadata import Table
@@ -226,6 +233,7 @@ def test_an_error_survives_the_way_through_spark() -> None:
         (ReadTimeout("x"), ExitCode.DEPENDENCY_DOWN, "CassandraUnreachable"),
         (FenceCredentialsRejected("x"), ExitCode.DEPENDENCY_DOWN, "CassandraCredentialsRejected"),
         (FenceSchemaMissing("x"), ExitCode.DEPENDENCY_DOWN, "FenceSchemaMissing"),
+        (FenceSwapRefused("x"), ExitCode.DEPENDENCY_DOWN, "CassandraRejected"),
         (ContractError("x"), ExitCode.BAD_SPEC, "ContractMismatch"),
         (KeyError("x"), ExitCode.FAILED, "Failed"),
         (DataLoss("x"), ExitCode.DATA_LOSS, "DataLoss"),

@@ -15,7 +15,17 @@ import pytest
 from fakes.clock import Clock
 from fencepost.batch import EventTime
 from fencepost.contract import Loss, Reason, ReportedLoss
-from fencepost.fence import EMPTY, Fence, FenceClockSkew, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
+from fencepost.fence import (
+    EMPTY,
+    Fence,
+    FenceClockSkew,
+    Fenced,
+    FenceMissing,
+    FenceRow,
+    FenceSwapRefused,
+    FenceUnavailable,
+    Starting,
+)
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.memory import MemoryFenceTable, no_fault
 from present import present
@@ -318,6 +328,60 @@ def test_a_freeze_begins_the_patience_once_more_and_no_other_does(table: Table, 
     assert time.seconds - began <= 2 * 60 + 1
 
 
+def refusing(monkeypatch: pytest.MonkeyPatch, times: int) -> list[FenceRow]:
+    """Let tables refuse the first swaps, whose conditions hold; return the rows that the refused ones were to leave."""
+    refused, real = list[FenceRow](), Table.swap
+
+    def swap(table: Table, before: FenceRow, after: FenceRow) -> bool:
+        if len(refused) >= times:
+            return real(table, before, after)
+        refused.append(after)
+        return False
+
+    monkeypatch.setattr(Table, "swap", swap)
+    return refused
+
+
+def test_a_store_that_refuses_every_change_is_named_once_the_patience_ends(
+    table: Table, row: FenceRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a store whose conditions never hold, such as one that does not compare with null."""
+    time, refused = Clock(), refusing(monkeypatch, 1000)
+    with pytest.raises(FenceSwapRefused, match=r"refuses to change .* epoch 1, version 2, driver pod-a") as caught:
+        fence(table, time).take_over(row, owner=OWNER)
+    assert "fencepost certify" in caught.value.remedy
+    assert 28 <= time.seconds <= 30
+    assert len(refused) < 20
+    assert table.rows[PIPELINE] == row
+
+
+def test_a_store_that_refuses_to_adopt_a_released_row_is_named_likewise(
+    table: Table, row: FenceRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence(table).release(row)
+    time, refused = Clock(), refusing(monkeypatch, 1000)
+    with pytest.raises(FenceSwapRefused, match="no driver"):
+        fence(table, time).create("new")
+    assert len(refused) < 20
+    assert table.rows[PIPELINE].is_released
+
+
+def test_a_store_that_refuses_a_row_and_reads_none_is_named_likewise(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "insert", lambda *_: False)
+    with pytest.raises(FenceSwapRefused, match="reads none"):
+        fence(table).create(OWNER)
+
+
+def test_a_change_that_is_refused_once_is_tried_again_after_a_pause(
+    table: Table, row: FenceRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, refused = Clock(), refusing(monkeypatch, 1)
+    assert fence(table, time).take_over(row, owner=OWNER) == table.rows[PIPELINE] == refused[0]
+    assert time.seconds > 0
+
+
 def test_two_takeovers_from_one_row_are_one(table: Table, row: FenceRow) -> None:
     fence(table).take_over(row, owner=OWNER)
     with pytest.raises(Fenced):
@@ -467,6 +531,19 @@ def test_a_released_row_is_adopted_once(table: Table, row: FenceRow, place: str,
     setattr(table, place, Faults(at))
     assert fence(table).create("new") == table.rows[PIPELINE]
     assert table.rows[PIPELINE] == replace(released, owner="new", version=released.version + 1)
+
+
+def test_a_released_row_that_a_rival_adopts_first_is_the_rivals(table: Table, row: FenceRow) -> None:
+    """Injected: another operator adopts the row between the read and the request."""
+    fence(table).release(row)
+
+    def adopt(call: str) -> None:
+        if call == "swap":
+            table.before = no_fault
+            fence(table).create("rival")
+
+    table.before = adopt
+    assert fence(table).create("new").owner == "rival"
 
 
 def test_a_driver_that_commits_faster_than_a_pass_takes_is_fenced(table: Table) -> None:

@@ -11,6 +11,7 @@ FenceError
 ├── FenceSchemaInvalid       the table is of another shape, or the request was refused
 │   └── FenceRowInvalid      the table is right, and the row holds values that the fence never writes
 ├── FenceMissing             the row does not exist
+├── FenceSwapRefused         the store refuses a change whose condition holds
 ├── FenceClockSkew           a write timestamp would be minutes ahead of the database's time
 └── Fenced                   another owner holds the row: stop at once
 """
@@ -72,6 +73,15 @@ class FenceRowInvalid(FenceSchemaInvalid):
 
 class FenceMissing(FenceError):
     """The pipeline has no fence row."""
+
+
+class FenceSwapRefused(FenceError):
+    """The store refuses each try of a change, and the row reads as the change expects it. Nothing was changed."""
+
+    remedy = (
+        "Try the store with `fencepost certify`: it must apply a conditional update whose condition holds, also where"
+        " that compares with null (docs/stores.md)."
+    )
 
 
 class FenceClockSkew(FenceError):

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from fencepost.batch import EventTime
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence.clock import ServerClock, wall_clock
-from fencepost.fence.errors import Fenced, FenceMissing, FenceUnavailable
+from fencepost.fence.errors import Fenced, FenceMissing, FenceSwapRefused, FenceUnavailable
 from fencepost.fence.patience import Patience
 from fencepost.fence.row import EMPTY, NO_OWNER, UNCLAIMED, FenceRow
 from fencepost.fence.table import FenceTable
@@ -80,6 +80,7 @@ class Fence:
 
         An adopted row keeps its epoch and clock, so that no driver of the deleted pipeline holds an epoch of the new
         one and no output of the new one is older than what the deleted one wrote.
+        Raises FenceUnavailable, FenceSwapRefused, and Fenced where rivals change a released row all the time.
         """
         fresh = FenceRow(pipeline=self._pipeline, owner=owner)
         deadline = self._patience.begin()
@@ -89,14 +90,13 @@ class Fence:
                     return fresh
                 seen = self._table.read(self._pipeline)
                 if seen is not None and seen.is_released:
-                    # Adopted by this request, by an earlier try of it, or by a rival: the next read shows which.
-                    self._table.swap(seen, replace(seen, owner=owner, version=seen.version + 1))
-                    continue
-            except FenceUnavailable as error:
+                    return self._change(seen, replace(seen, owner=owner, version=seen.version + 1))
+            except (FenceUnavailable, Fenced) as error:  # Fenced: a rival adopted it, and the next read shows the row
                 deadline.pause_or_raise(error)
                 continue
             if seen is not None:
                 return seen
+            deadline.pause_or_raise(FenceSwapRefused("the store refuses to create the fence row, and reads none"))
 
     def take_over(self, before: FenceRow, *, owner: str) -> FenceRow:
         """Start a new epoch: no driver of an older one can commit from here on. Raises Fenced if the row moved."""
@@ -383,13 +383,17 @@ class Fence:
         )
 
     def _change(self, before: FenceRow, after: FenceRow) -> FenceRow:
-        """Apply one swap, whatever happens to the request; return `after` once it is known to be applied."""
+        """Apply one swap, whatever happens to the request; return `after` once it is known to be applied.
+
+        Raises Fenced, FenceUnavailable, and FenceSwapRefused where the refusals do not end within the patience.
+        """
         deadline = self._patience.begin()
         while True:
+            is_refused = False
             try:
                 if self._table.swap(before, after):
                     return after
-                # Refused: by a rival, or because an earlier try of this very change was applied late.
+                is_refused = True  # because of a rival, or of an earlier try of this very change that was applied late
                 seen = self._table.read(self._pipeline)
             except FenceUnavailable as error:
                 deadline.pause_or_raise(error)
@@ -402,6 +406,8 @@ class Fence:
                 return after
             if seen is None or not seen.is_held_as(before):
                 raise Fenced(_who_holds(seen, epoch=before.epoch, driver=before.driver), seen=seen)
+            if is_refused:
+                deadline.pause_or_raise(FenceSwapRefused(_refusal(before)))
 
     def _read_patiently(self) -> FenceRow | None:
         return self._patience.ask(lambda: self._table.read(self._pipeline))
@@ -462,3 +468,11 @@ def _who_holds(seen: FenceRow | None, *, epoch: int, driver: str | None) -> str:
     if seen.driver != driver:
         return f"epoch {epoch} is held by driver {seen.driver}, not by {driver}"
     return f"the fence row of epoch {epoch} moved to version {seen.version}"
+
+
+def _refusal(row: FenceRow) -> str:
+    holder = f"driver {row.driver}" if row.driver is not UNCLAIMED else "no driver"
+    return (
+        f"the store refuses to change the fence row, which it reads as the change expects it: epoch {row.epoch},"
+        f" version {row.version}, {holder}"
+    )

@@ -96,8 +96,8 @@ DEPENDENCY: Final = {
     Reason.CASSANDRA_REJECTED: Guidance(
         category=Category.DEPENDENCY,
         severity=Severity.CRITICAL,
-        situation="The keyspace or its tables do not exist or have another shape, the Secret lacks a key, or TLS or "
-        "the datacenter does not fit",
+        situation="The keyspace or its tables do not exist or have another shape, the Secret lacks a key, TLS or the "
+        "datacenter does not fit, or the store refuses a conditional update whose condition holds",
         does="tries again; starts nothing before",
         remedy="create the keyspace and its tables (docs/fence-schema.cql) or set createSchema to true; correct the "
         "Secret or the field that the message names",

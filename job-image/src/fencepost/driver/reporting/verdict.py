@@ -24,6 +24,7 @@ from fencepost.fence import (
     FenceMissing,
     FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceSwapRefused,
     FenceUnavailable,
 )
 
@@ -75,7 +76,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C9
         case FenceCredentialsRejected():  # before FenceUnavailable: a permission that is refused for long is both
             remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_CREDENTIALS_REJECTED, remedy
-        case FenceEndpointInvalid():
+        case FenceEndpointInvalid() | FenceSwapRefused():
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_REJECTED, error.remedy
         case FenceUnavailable():
             return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down

@@ -16,6 +16,7 @@ from fencepost.fence import (
     FenceRowInvalid,
     FenceSchemaInvalid,
     FenceSchemaMissing,
+    FenceSwapRefused,
     FenceUnavailable,
 )
 from fencepost_operator.adapters.cassandra.login import Login
@@ -46,7 +47,7 @@ def translated(login: Login, keyspace: str) -> Iterator[None]:  # noqa: C901 - o
             f"{login}: {login.without_credentials(str(error))}",
             remedy=f"check the Secret in checkpoint.cassandra.credentialsFrom and what {user} may do in {keyspace!r}",
         ) from error
-    except FenceEndpointInvalid as error:
+    except (FenceEndpointInvalid, FenceSwapRefused) as error:
         raise Rejected(f"{login}: {login.without_credentials(str(error))}", remedy=error.remedy) from error
     except FenceUnavailable as error:
         raise Unreachable(f"{login}: {login.without_credentials(str(error))}", remedy=_CHECK) from error
