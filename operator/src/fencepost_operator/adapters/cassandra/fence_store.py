@@ -20,7 +20,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra.history import changes_after
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
-from fencepost.fence.history import HISTORY_DAYS, Change, first_commit, hour_of, replayed
+from fencepost.fence.history import Change, first_commit, history_hours, hour_of, replayed
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
@@ -358,9 +358,7 @@ _CHANGES_AT_ONCE: Final = 2_000
 
 def _hours_before(moment: datetime) -> Sequence[datetime]:
     """Return the hour of a moment, and those before it that the history may hold, the newest first."""
-    first, oldest = hour_of(moment), hour_of(datetime.now(UTC)) - timedelta(days=HISTORY_DAYS)
-    count = max(0, int((first - oldest).total_seconds()) // 3600 + 1)
-    return [first - timedelta(hours=ago) for ago in range(count)]
+    return [hour for hour in history_hours() if hour <= moment]
 
 
 def _row_at(table: CassandraFenceTable, pipeline: str, hour: datetime, clock: int) -> FenceRow | None:

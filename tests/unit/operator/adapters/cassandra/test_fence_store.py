@@ -25,6 +25,7 @@ from fencepost.fence import (
     FenceUnavailable,
 )
 from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.fence.history import Change
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, snapshot_id
 from fencepost_operator.adapters.cassandra import fence_store, login
@@ -345,3 +346,34 @@ async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
         assert "to an earlier snapshot, because the output beyond the target is already" in refused.value.remedy
     assert present(cassandra.table.read("p")).checkpoint == b"state"
     assert await rewind(None) == EMPTY
+
+
+@dataclass(slots=True)
+class Changes:
+    """The history of pipeline p; `asked` are the hours that were read."""
+
+    found: list[Change] = field(default_factory=list)
+    asked: list[datetime] = field(default_factory=list)
+
+    def after(self, *place: Any, epoch: int, version: int, limit: int) -> list[Change]:
+        *_, pipeline, hour = place
+        assert pipeline == "p"
+        self.asked.append(hour)
+        later = [one for one in self.found if one.hour == hour and (one.epoch, one.version) > (epoch, version)]
+        return sorted(later, key=lambda one: (one.epoch, one.version))[:limit]
+
+
+@pytest.fixture
+def history(monkeypatch: pytest.MonkeyPatch) -> Changes:
+    made = Changes()
+    monkeypatch.setattr(fence_store, "changes_after", made.after)
+    return made
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+async def test_only_hours_that_the_history_may_hold_are_read_whatever_moment_a_trial_names(
+    store: CassandraFenceStore, history: Changes, moment: str
+) -> None:
+    """History of the defect: a timestamp in the year 9999 made a list of seventy million hours in the operator."""
+    assert await store.committed_at(PLACE, "p", datetime.fromisoformat(moment)) is None
+    assert len(history.asked) <= 7 * 24 + 1
