@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from fakes.gate import Gate
 from fakes.world import REPLICATED, World
-from fencepost.contract import Acceptance, ReportedLoss
+from fencepost.contract import Acceptance, ReportedLoss, topics_of
 from fencepost.fence import BatchProgress, Fenced, FenceMissing, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost.state.state_check import StateCheck
 from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
-from fencepost_operator.observation import CassandraSettings, StartingPoint
+from fencepost_operator.observation import CassandraSettings, NoStart, StartingPoint
 
 
 @dataclass(slots=True)
@@ -189,14 +189,16 @@ class FakeFences:
         return next((before.offsets for before, after in pairs if after.committed_at != before.committed_at), None)
 
     async def committed_at(
-        self, connection: CassandraConnection, pipeline: str, moment: datetime
-    ) -> StartingPoint | None:
+        self, connection: CassandraConnection, pipeline: str, moment: datetime, topics: frozenset[str]
+    ) -> StartingPoint | NoStart:
         del connection
         clock = int(moment.timestamp() * 1_000_000)
-        rows = [row for row in self.world.table.history if row.pipeline == pipeline and row.clock <= clock]
-        if not rows:
-            return None
-        return StartingPoint(offsets=rows[-1].offsets, topic_ids=rows[-1].topic_ids, clock=rows[-1].clock)
+        rows = [row for row in self.world.table.history if row.pipeline == pipeline]
+        then = next((row for row in reversed(rows) if row.clock <= clock), None)
+        if then is not None and topics <= topics_of(then.offsets):
+            return StartingPoint(offsets=then.offsets, topic_ids=then.topic_ids, clock=then.clock)
+        later = next((row for row in rows if row.clock > clock and topics <= topics_of(row.offsets)), None)
+        return NoStart(earliest=datetime.fromtimestamp(later.clock / 1e6, UTC) if later is not None else None)
 
     async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
         del connection

@@ -401,11 +401,21 @@ class TrialJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """What a pipeline had committed at a moment; `clock` is the fence row's, in µs."""
+    """What a pipeline had committed at a moment, of each topic; `clock` is the fence row's, in µs."""
 
     offsets: Mapping[str, int]
     topic_ids: Mapping[str, str]
     clock: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoStart:
+    """There is no StartingPoint: nothing is known of then, or not of each topic.
+
+    `earliest` is the first moment that has one; None where no later one has, and for a snapshot.
+    """
+
+    earliest: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,8 +425,8 @@ class TrialFacts:
     now: datetime
     pipeline: Fact[Pipeline | None]
     row: Fact[FenceRow | None] | NotAsked = NotAsked()
-    start: Fact[StartingPoint | None] | NotAsked = NotAsked()
-    """What the pipeline had committed where the trial begins; Known(None) where that is not known any more."""
+    start: Fact[StartingPoint | NoStart] | NotAsked = NotAsked()
+    """What the pipeline had committed where the trial begins."""
     references: Fact[References] | NotAsked = NotAsked()
     """The objects that the spec names that is tried."""
     job: Fact[TrialJob | None] | NotAsked = NotAsked()

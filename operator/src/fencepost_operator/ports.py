@@ -36,6 +36,7 @@ from fencepost_operator.observation import (
     ClusterObject,
     ClusterObjects,
     NodeState,
+    NoStart,
     PurgeJob,
     References,
     ReleaseState,
@@ -439,9 +440,9 @@ class FenceStore(Protocol):
         ...
 
     async def committed_at(
-        self, connection: CassandraConnection, pipeline: str, moment: datetime
-    ) -> StartingPoint | None:
-        """Return what was committed at a moment by the history; None where that does not reach back so far.
+        self, connection: CassandraConnection, pipeline: str, moment: datetime, topics: frozenset[str]
+    ) -> StartingPoint | NoStart:
+        """Return what was committed at a moment by the history, if that has offsets of each of these topics then.
 
         Raises Rejected where the history of an hour is too long to read.
         """

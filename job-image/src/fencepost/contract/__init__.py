@@ -36,7 +36,7 @@ from fencepost.contract.losses import (
     commit_ms,
     starts_of,
 )
-from fencepost.contract.offsets import offset_key, split_offset_key
+from fencepost.contract.offsets import offset_key, split_offset_key, topics_of
 from fencepost.contract.pod import (
     BLOCK_MANAGER_PORT,
     CASSANDRA_CREDENTIALS_DIR,
@@ -130,4 +130,5 @@ __all__ = [
     "offset_key",
     "split_offset_key",
     "starts_of",
+    "topics_of",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def offset_key(topic: str, partition: int) -> str:
     """Return the key of a partition in offsets maps: 'topic/partition'."""
@@ -14,3 +16,8 @@ def split_offset_key(key: str) -> tuple[str, int]:
     if not topic:
         raise ValueError(f"not a 'topic/partition' key: {key!r}")
     return topic, int(partition)
+
+
+def topics_of(keys: Iterable[str]) -> frozenset[str]:
+    """Return the topics of the keys of an offsets map. Raises ValueError where one is not such a key."""
+    return frozenset(split_offset_key(key)[0] for key in keys)

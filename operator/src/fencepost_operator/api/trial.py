@@ -84,8 +84,8 @@ class TrialSince(Model):
     snapshot: SnapshotName | None = None
     """Id or name of a snapshot of the pipeline; of two with one name, the newest."""
     timestamp: Time | None = None
-    """What the pipeline had committed then, at most seven days ago. RFC 3339 with a time zone, such as
-    2026-01-31T12:00:00Z."""
+    """What the pipeline had committed then, at most seven days ago and not before its first run. RFC 3339 with a time
+    zone, such as 2026-01-31T12:00:00Z."""
     duration: Annotated[Seconds, DurationRange("1s", "168h", such_as="1h or 30m")] | None = None
     """What the pipeline had committed so long ago, such as 1h."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
+from fencepost.contract import topics_of
+from fencepost.fence import FenceRow
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Spec, Trial, TrialSpec
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.decision.trial.asked import progress_key
@@ -25,7 +27,7 @@ from fencepost_operator.desired.connections import fence_place
 from fencepost_operator.desired.identity.hashes import referenced
 from fencepost_operator.desired.jobs.trial_job import tried_spec
 from fencepost_operator.errors import Conflict, PortError
-from fencepost_operator.observation import Fact, Known, NotAsked, StartingPoint, TrialFacts, Unknown
+from fencepost_operator.observation import Fact, Known, NoStart, NotAsked, StartingPoint, TrialFacts, Unknown
 from fencepost_operator.ports import TrialPorts
 from fencepost_operator.runtime.observer import see
 
@@ -119,7 +121,9 @@ class TrialReconciler:
             now=now,
             pipeline=seen,
             row=row,
-            start=NotAsked() if status.has_begun else await self._start(trial.spec, trial, found, found.spec),
+            start=NotAsked()
+            if status.has_begun
+            else await self._start(trial.spec, trial, found, found.spec, row.value),
             references=await self._see(
                 self.ports.objects.references(key, referenced(tried_spec(found.spec, trial.spec)))
             ),
@@ -134,20 +138,21 @@ class TrialReconciler:
         return await self._see(self.ports.jobs.find(pipeline, name, trial.uid))
 
     async def _start(
-        self, asked: TrialSpec, trial: Trial, pipeline: Pipeline, spec: Spec
-    ) -> Fact[StartingPoint | None]:
-        """Look for what the pipeline had committed at spec.since."""
+        self, asked: TrialSpec, trial: Trial, pipeline: Pipeline, spec: Spec, row: FenceRow | None
+    ) -> Fact[StartingPoint | NoStart]:
+        """Look for what the pipeline had committed at spec.since, of each topic that the trial reads."""
         place, since = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope), asked.since
+        topics = topics_of(row.offsets if row is not None else ()) & set(spec.source.kafka.topics)
         if since.snapshot is not None:
             found = await self._see(self.ports.fences.find_snapshot(*place, since.snapshot))
             if not isinstance(found, Known):
                 return found
-            if (kept := found.value) is None:
-                return Known(None)
+            if (kept := found.value) is None or not topics <= topics_of(kept.offsets):
+                return Known(NoStart())
             clock = (kept.at - _EPOCH) // timedelta(microseconds=1)
             return Known(StartingPoint(offsets=kept.offsets, topic_ids=kept.topic_ids, clock=clock))
         moment = since.timestamp or trial.created_at - timedelta(seconds=since.duration or 0.0)
-        return await self._see(self.ports.fences.committed_at(*place, moment))
+        return await self._see(self.ports.fences.committed_at(*place, moment, topics))
 
     async def _see(self, question: Awaitable[Any]) -> Fact[Any]:
         return await see(question, self.config.observation_timeout)

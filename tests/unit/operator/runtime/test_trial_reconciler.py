@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,11 +16,13 @@ from fakes.trial_ports import FakePipelinesToTry, FakeTrialJobs, FakeTrials
 from fakes.world import World
 from fencepost.contract.trial import SinkFindings, TrialReport
 from fencepost.fence import Starting
+from fencepost.fence.snapshots import Trigger, snapshot_of
 from fencepost_operator.api import (
     ObjectKey,
     Pipeline,
     PromotionState,
     ReconcileConfig,
+    Spec,
     Trial,
     TrialPhase,
     read_pipeline,
@@ -36,9 +39,14 @@ REPORT = TrialReport(records=12, total=12, seconds=2.0, sinks=(SinkFindings(name
 
 
 def commit(world: World) -> None:
-    """Create the pipeline's row, commit twelve records one hour after its first run, and let a minute pass."""
+    """Create the pipeline's row, commit twelve records one hour after its first run, and let a minute pass.
+
+    Its first run begins ten seconds after its row.
+    """
     fence = world.fence(ROW)
-    taken = fence.take_over(fence.create("cluster/uid"), owner="cluster/uid")
+    created = fence.create("cluster/uid")
+    world.advance(10.0)
+    taken = fence.take_over(created, owner="cluster/uid")
     start = Starting(offsets={"orders/0": 0}, planned={"orders/0": 12}, topic_ids={"orders": "id"}, log_ends={})
     row = fence.claim(epoch=taken.epoch, driver="pod", code="", start=lambda _: start)
     world.advance(3600.0)
@@ -168,6 +176,9 @@ async def test_a_trial_that_is_gone_or_being_deleted_is_left_alone() -> None:
         ({"duration": "1s"}, TrialPhase.WAITING, "nothing since"),
         ({"snapshot": "before"}, TrialPhase.FAILED, "no such snapshot"),
         ({"timestamp": "2026-01-01T00:30:00Z"}, TrialPhase.STARTING, "on 12 records"),
+        ({"timestamp": "2026-01-01T00:00:00Z"}, TrialPhase.FAILED, "earliest possible moment is 2026-01-01T00:00:10Z"),
+        ({"timestamp": "2026-01-01T00:00:10Z"}, TrialPhase.STARTING, "on 12 records"),
+        ({"duration": "168h"}, TrialPhase.FAILED, "earliest possible moment is 2026-01-01T00:00:10Z"),
     ],
 )
 async def test_the_start_is_looked_for_where_the_spec_says(since: dict[str, str], phase: str, words: str) -> None:
@@ -176,6 +187,24 @@ async def test_the_start_is_looked_for_where_the_spec_says(since: dict[str, str]
     status = (await scene.trial()).status
     assert status.phase == phase
     assert words in status.message
+
+
+@pytest.mark.parametrize("since", [{"timestamp": "2026-01-01T00:30:00Z"}, {"snapshot": "before"}])
+async def test_a_topic_that_was_added_later_is_not_read_from_its_first_record(since: dict[str, str]) -> None:
+    """The pipeline began it at startingOffsets: the trial would process what the pipeline never did."""
+    scene = Scene(spec={"since": since})
+    world, row = scene.world, scene.world.table.rows[ROW]
+    world.snapshots[ROW, "id"] = snapshot_of(row, id=UUID(int=1), trigger=Trigger.ON_DEMAND, name="before")
+    more = {**row.offsets, "refunds/0": 500}
+    world.fence(ROW).plan(row, offsets=more, planned=more)
+    found = pipeline()
+    assert isinstance(found.spec, Spec)
+    kafka = replace(found.spec.source.kafka, topics=("orders", "refunds"))
+    scene.pipelines.pipeline = replace(found, spec=replace(found.spec, source=replace(found.spec.source, kafka=kafka)))
+    await scene.reconcile()
+    status = (await scene.trial()).status
+    assert (status.phase, status.start) == (TrialPhase.FAILED, {})
+    assert "spec.since" in status.message
 
 
 async def test_a_spec_that_cannot_be_read_asks_nobody() -> None:

@@ -175,8 +175,8 @@ PERSON: Final = {
     Reason.TRIAL_REFUSED: Guidance(
         category=Category.PERSON,
         severity=Severity.WARNING,
-        situation="A PipelineTrial cannot be: its pipeline is stateful, no sink can be read back, or its start is not"
-        " known any more",
+        situation="A PipelineTrial cannot be: its pipeline is stateful, no sink can be read back, or the pipeline's"
+        " history does not have its start",
         does="ends the trial; the pipeline is not affected",
         remedy="correct what the message names in a new PipelineTrial",
         steps=(TRIALS,),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from uuid import UUID
 
-from fencepost.contract import Acceptance, ReportedLoss
+from fencepost.contract import Acceptance, ReportedLoss, topics_of
 from fencepost.fence import (
     BatchProgress,
     Fence,
@@ -33,7 +33,7 @@ from fencepost_operator.api import CassandraConnection
 from fencepost_operator.api.fields import PARTITION
 from fencepost_operator.endpoints import EndpointPolicy
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
-from fencepost_operator.observation import CassandraSettings, StartingPoint
+from fencepost_operator.observation import CassandraSettings, NoStart, StartingPoint
 from fencepost_operator.ports import SecretReader
 
 log = logging.getLogger(__name__)
@@ -238,17 +238,17 @@ class CassandraFenceStore:
         return await self._with_table(connection, look)
 
     async def committed_at(
-        self, connection: CassandraConnection, pipeline: str, moment: datetime
-    ) -> StartingPoint | None:
-        """Return what was committed at a moment by the history; None where that does not reach back so far."""
+        self, connection: CassandraConnection, pipeline: str, moment: datetime, topics: frozenset[str]
+    ) -> StartingPoint | NoStart:
+        """Return what was committed at a moment by the history, if that has offsets of each of these topics then."""
         clock = int(moment.timestamp() * 1_000_000)
 
-        def look(table: CassandraFenceTable) -> StartingPoint | None:
-            for hour in _hours_before(moment):
-                row = _row_at(table, pipeline, hour, clock)
-                if row is not None:
-                    return StartingPoint(offsets=row.offsets, topic_ids=row.topic_ids, clock=row.clock)
-            return None
+        def look(table: CassandraFenceTable) -> StartingPoint | NoStart:
+            found = (_row_at(table, pipeline, hour, clock) for hour in _hours_before(moment))
+            row = next((row for row in found if row is not None), None)
+            if row is None or not topics <= topics_of(row.offsets):
+                return NoStart(earliest=_first_with(table, pipeline, topics, moment))
+            return StartingPoint(offsets=row.offsets, topic_ids=row.topic_ids, clock=row.clock)
 
         return await self._with_table(connection, look)
 
@@ -354,6 +354,8 @@ def _hours(since: datetime) -> Sequence[datetime]:
 _LONGEST_HOUR: Final = 100_000
 """Changes of one hour that are read: ten batches per second take 72,000. A tenant's own Cassandra could return more."""
 _CHANGES_AT_ONCE: Final = 2_000
+_HOUR: Final = timedelta(hours=1)
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _hours_before(moment: datetime) -> Sequence[datetime]:
@@ -369,6 +371,19 @@ def _row_at(table: CassandraFenceTable, pipeline: str, hour: datetime, clock: in
             break
         found = row
     return found
+
+
+def _first_with(table: CassandraFenceTable, pipeline: str, topics: frozenset[str], after: datetime) -> datetime | None:
+    """Return the first moment after this one of which the history has offsets of each topic. Raises Rejected.
+
+    It is that of the record: a claim keeps the row's clock, which may be of an earlier hour.
+    """
+    for hour in (hour for hour in reversed(history_hours()) if hour + _HOUR > after):
+        for record, row in replayed(pipeline, _changes_of(table, pipeline, hour)):
+            at = _UNIX_EPOCH + timedelta(microseconds=max(row.clock, record.written_at or 0))
+            if at > after and topics <= topics_of(row.offsets):
+                return at
+    return None
 
 
 def _changes_of(table: CassandraFenceTable, pipeline: str, hour: datetime) -> Iterator[Change]:

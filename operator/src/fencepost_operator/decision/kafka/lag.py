@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.contract import split_offset_key
+from fencepost.contract import split_offset_key, topics_of
 from fencepost.fence import FenceRow
 from fencepost_operator.api import Spec
 from fencepost_operator.observation import Watermarks
@@ -23,7 +23,7 @@ def lags(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
 
 def positions(spec: Spec, row: FenceRow, source: Watermarks) -> Mapping[str, int]:
     """Return the next offset to read of each partition that Kafka answers for."""
-    topics = _topics(row)
+    topics = topics_of(row.offsets)
     return {key: _position(spec, row, topics, key, source) for key in source.ends}
 
 
@@ -81,10 +81,6 @@ def _held_topics(row: FenceRow, source: Watermarks) -> frozenset[str]:
     return frozenset(
         split_offset_key(key)[0] for key, offset in row.offsets.items() if key not in ends or offset < ends[key]
     )
-
-
-def _topics(row: FenceRow) -> frozenset[str]:
-    return frozenset(split_offset_key(key)[0] for key in row.offsets)
 
 
 def _position(spec: Spec, row: FenceRow, topics: frozenset[str], key: str, source: Watermarks) -> int:

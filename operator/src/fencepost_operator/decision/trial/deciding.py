@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from fencepost.fence import FenceRow
@@ -24,6 +25,7 @@ from fencepost_operator.api import (
     Spec,
     Trial,
     TrialPhase,
+    TrialSince,
     TrialSpec,
     TrialStatus,
     asks_for_pause,
@@ -35,7 +37,7 @@ from fencepost_operator.decision.trial.asked import compared_sinks, manifests
 from fencepost_operator.decision.wording import detail, listed, with_remedy
 from fencepost_operator.desired.identity.hashes import optional_references
 from fencepost_operator.desired.jobs.trial_job import trial_job_name, tried_spec
-from fencepost_operator.observation import Known, NotAsked, StartingPoint, TrialFacts, TrialJob, Unknown
+from fencepost_operator.observation import Known, NoStart, NotAsked, StartingPoint, TrialFacts, TrialJob, Unknown
 from fencepost_operator.text import single_line
 
 SOON: Final = 10.0
@@ -201,9 +203,8 @@ def _begin(case: _Case, spec: TrialSpec, pipeline: Pipeline) -> TrialDecision:  
         return case.waits(f"{', '.join(missing)} not found in namespace {pipeline.key.namespace}", "create it")
     if row.value is None or not row.value.offsets:
         return case.waits("The pipeline has committed nothing yet", "wait for its first batch")
-    if start.value is None:
-        why = "the pipeline's history does not reach back to spec.since, or it has no such snapshot"
-        return case.refused(why, f"{ANOTHER} with a later spec.since")
+    if isinstance(start.value, NoStart):
+        return case.refused(*_startless(spec.since, start.value))
     return _pinned(case, pipeline, own, row.value, start.value)
 
 
@@ -219,6 +220,22 @@ def _refusal(trial: TrialSpec, spec: Spec) -> tuple[str, str] | None:
     if not compared_sinks(trial, spec):
         return "none of the sinks is a Cassandra table, which alone can be read back", ON_A_LAPTOP
     return None
+
+
+def _startless(since: TrialSince, found: NoStart) -> tuple[str, str]:
+    """Return why a trial has no start, and what to do: a topic without one would be read from its first record."""
+    if since.snapshot is not None:
+        why = "the pipeline has no such snapshot as spec.since names, or that has no offsets of some topic"
+        return why, f"{ANOTHER} with a snapshot that `fencepost snapshots list` shows"
+    why = "the pipeline's history does not have offsets of each topic at spec.since"
+    if found.earliest is None:
+        return f"{why}, nor at a later moment", f"{ANOTHER} with a snapshot in spec.since"
+    # In whole seconds, and not before it.
+    moment = f"{found.earliest + timedelta(microseconds=999_999):%Y-%m-%dT%H:%M:%SZ}"
+    return (
+        f"{why}; the earliest possible moment is {moment}",
+        f"{ANOTHER} with spec.since.timestamp of {moment} or later",
+    )
 
 
 def _pinned(case: _Case, pipeline: Pipeline, spec: Spec, row: FenceRow, start: StartingPoint) -> TrialDecision:

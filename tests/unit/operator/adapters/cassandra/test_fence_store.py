@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -25,13 +25,14 @@ from fencepost.fence import (
     FenceUnavailable,
 )
 from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost.fence.history import Change
+from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, snapshot_id
 from fencepost_operator.adapters.cassandra import fence_store, login
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
+from fencepost_operator.observation import NoStart, StartingPoint
 from present import present
 
 PLACE = connection_to("cassandra", credentials_secret="account", create_schema=True)  # noqa: S106 - a name
@@ -375,5 +376,26 @@ async def test_only_hours_that_the_history_may_hold_are_read_whatever_moment_a_t
     store: CassandraFenceStore, history: Changes, moment: str
 ) -> None:
     """History of the defect: a timestamp in the year 9999 made a list of seventy million hours in the operator."""
-    assert await store.committed_at(PLACE, "p", datetime.fromisoformat(moment)) is None
+    assert await store.committed_at(PLACE, "p", datetime.fromisoformat(moment), frozenset("t")) == NoStart()
     assert len(history.asked) <= 7 * 24 + 1
+
+
+async def test_a_start_is_known_from_the_first_claim_on_and_before_it_the_moment_is_said(
+    store: CassandraFenceStore, history: Changes
+) -> None:
+    """The claim is of the hour after its takeover, and keeps the row's clock."""
+    hour = hour_of(datetime.now(UTC)) - timedelta(hours=3)
+    created = FenceRow(pipeline="p", owner="me")
+    taken = replace(created, epoch=1, version=1, clock=round((hour.timestamp() - 10) * 1e6))
+    claimed = replace(taken, version=2, driver="pod", offsets={"t/0": 7}, topic_ids={"t": "id"})
+    began = hour + timedelta(seconds=5)
+    for row, at in ((created, hour - timedelta(seconds=20)), (taken, hour - timedelta(seconds=10)), (claimed, began)):
+        history.found.append(replace(change(None, row, at), written_at=round(at.timestamp() * 1e6)))
+
+    async def at(moment: datetime, *topics: str) -> StartingPoint | NoStart:
+        return await store.committed_at(PLACE, "p", moment, frozenset(topics))
+
+    for early in (timedelta(days=1), timedelta(seconds=15), timedelta(seconds=5)):
+        assert await at(hour - early, "t") == NoStart(earliest=began)
+    assert await at(began, "t") == StartingPoint(offsets={"t/0": 7}, topic_ids={"t": "id"}, clock=taken.clock)
+    assert await at(began, "t", "u") == NoStart()

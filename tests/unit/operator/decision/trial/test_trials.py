@@ -42,6 +42,7 @@ from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.observation import (
     DriverPod,
     Known,
+    NoStart,
     NotAsked,
     PodIssue,
     References,
@@ -174,7 +175,12 @@ def stateful(one: Pipeline) -> Pipeline:
 
 
 REFUSED: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
-    "the history is shorter": ({}, {"start": Known(None)}, "does not reach back"),
+    "the history begins later": (
+        {}, {"start": Known(NoStart(earliest=NOW - timedelta(minutes=9, microseconds=1)))},
+        "topic at spec.since; the earliest possible moment is 2026-01-01T11:51:00Z. Create another PipelineTrial with",
+    ),
+    "the history has nothing": ({}, {"start": Known(NoStart())}, "nor at a later moment"),
+    "no snapshot": ({"since": {"snapshot": "a"}}, {"start": Known(NoStart())}, "no such snapshot as spec.since names"),
     "the pipeline was rewound": ({}, {"start": Known(replace(START, offsets={f"{TOPIC}/1": 9}))}, "was rewound"),
     "the topic is another one": (
         {}, {"start": Known(replace(START, topic_ids={TOPIC: "id-0"}))}, "orders was recreated",
