@@ -27,6 +27,7 @@ PLANTED = {
     "of-an-event": "event-token-0123456789",
     "of-a-managed-field": "managed-value",
     "of-a-second-line": "second-line-of-a-key",
+    "of-a-trial": "token-that-a-sample-quotes",
 }
 
 
@@ -57,6 +58,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         Related.JOBS: [{"metadata": {"name": "orders-run-2"}, "spec": {"template": {"spec": driver["spec"]}}}],
         Related.EVENTS: [{"type": "Warning", "message": f"refused: token={PLANTED['of-an-event']}"}],
         Related.REWINDS: [],
+        Related.TRIALS: [
+            {
+                "metadata": {"name": "orders-2"},
+                "spec": {"job": {"args": [f"--token={PLANTED['of-a-trial']}"]}},
+                "status": {"samples": [{"key": "id=7", "columns": f"text: api_key={PLANTED['of-a-trial']}"}]},
+            }
+        ],
     }
     coded = base64.b64encode(PLANTED["of-a-secret"].encode()).decode()
     world.log_text = "\n".join([
@@ -95,6 +103,7 @@ def test_the_archive_has_what_the_cluster_has_and_no_planted_secret(world: World
     assert sorted(found) == [
         "README.txt", "events.yaml", "explained.yaml", "jobs.yaml", "logs/orders-run-2-x.log",
         "metrics/orders-run-2-x.txt", "operator.yaml", "pipeline.yaml", "pods.yaml", "rewinds.yaml",
+        "trials.yaml",
     ]  # fmt: skip
     for where, secret in PLANTED.items():
         assert not [name for name, text in found.items() if secret in text], where
@@ -103,6 +112,7 @@ def test_the_archive_has_what_the_cluster_has_and_no_planted_secret(world: World
     assert "name: account" in found["pipeline.yaml"]
     assert "sasl.password: '***'" in found["pipeline.yaml"]
     assert "registry.example/job:1" in found["pipeline.yaml"]
+    assert "key: id=7" in found["trials.yaml"]
     assert '"offset": 12' in found["logs/orders-run-2-x.log"]
     assert "fencepost_driver_commits_total 3" in found["metrics/orders-run-2-x.txt"]
 

@@ -28,6 +28,7 @@ TAIL: Final = 20_000
 """Lines of one log."""
 _KINDS: Final = {
     Related.REWINDS: "rewinds.yaml",
+    Related.TRIALS: "trials.yaml",
     Related.JOBS: "jobs.yaml",
     Related.PODS: "pods.yaml",
     Related.EVENTS: "events.yaml",
