@@ -53,7 +53,7 @@ def parse_bounds(text: str, option: str) -> TrialPromotion:
 
 
 def checked_spec(raw: Mapping[str, Any]) -> TrialSpec:
-    """Return the spec in JSON without its empty fields. Raises CliError with the field that is wrong."""
+    """Return the spec in JSON without what no option says. Raises CliError with the field that is wrong."""
     spec = read_trial_spec(_without_nothing(raw))
     if isinstance(spec, TrialSpec):
         return spec
@@ -62,6 +62,6 @@ def checked_spec(raw: Mapping[str, Any]) -> TrialSpec:
 
 
 def _without_nothing(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what no option says: nulls, and lists and objects that hold nothing else."""
+    """Leave out nulls, and objects that hold nothing else."""
     parts = {name: _without_nothing(value) if isinstance(value, Mapping) else value for name, value in raw.items()}
-    return {name: value for name, value in parts.items() if value is not None and value not in ({}, [], ())}
+    return {name: value for name, value in parts.items() if value is not None and value != {}}

@@ -78,6 +78,7 @@ CREATED: Mapping[str, tuple[list[str], Mapping[str, Any]]] = {
         ["--entrypoint", "orders:new", "--arg", "--fast", "--arg", "x"],
         {"job": {"entrypoint": "orders:new", "args": ["--fast", "x"]}},
     ),
+    "no arguments": (["--no-args"], {"job": {"args": []}}),
     "two days": (["--image", IMAGE, "--since", "2d"], {"since": {"duration": "48h"}}),
     "a moment": (
         ["--image", IMAGE, "--since", "2026-01-31T12:00:00"], {"since": {"timestamp": "2026-01-31T12:00:00Z"}},
@@ -114,6 +115,7 @@ def test_a_trial_is_created_as_it_is_asked_for(world: World, case: str) -> None:
     ("words", "printed"),
     [
         ([], "nothing is new"),
+        (["--arg", "x", "--no-args"], "--arg and --no-args contradict"),
         (["--image", "two words"], "spec.job.image"),
         (["--image", IMAGE, "--code-from", "../x"], "spec.job.codeFrom.configMapName"),
         (["--image", IMAGE, "--since", "yesterday"], "--since 'yesterday' is not a time"),

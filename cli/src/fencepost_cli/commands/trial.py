@@ -61,11 +61,14 @@ class NewCode:
         None
     )
     arg: Annotated[list[str] | None, typer.Option("--arg", help="An argument of the function; repeatable.")] = None
+    no_args: Annotated[bool, typer.Option("--no-args", help="No arguments, where the pipeline has some.")] = False
 
     def field(self) -> Json:
-        """Return spec.job."""
-        code = {"configMapName": self.code_from}
-        return {"image": self.image, "codeFrom": code, "entrypoint": self.entrypoint, "args": self.arg}
+        """Return spec.job. Raises CliError."""
+        if self.arg and self.no_args:
+            raise CliError("--arg and --no-args contradict each other", remedy="leave one of them out")
+        code, args = {"configMapName": self.code_from}, [] if self.no_args else self.arg or None
+        return {"image": self.image, "codeFrom": code, "entrypoint": self.entrypoint, "args": args}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,8 @@ class Comparison:
     def compared(self) -> Json:
         """Return spec.compare."""
         return {
-            "sinks": self.sink,
-            "ignoreColumns": self.ignore_column,
+            "sinks": self.sink or None,
+            "ignoreColumns": self.ignore_column or None,
             "showValues": self.show_values or None,
             "maxRowsPerSecond": self.max_rows_per_second,
         }
@@ -167,8 +170,8 @@ def create(
         "promoteWhen": encode(bounds) if bounds is not None else None,
         "ttlAfterFinished": _duration(ttl, "--ttl") if ttl is not None else None,
     }
-    if not any(value for value in (code.image, code.code_from, code.entrypoint, code.arg)):
-        raise CliError("nothing is new", remedy="add --image, --code-from, --entrypoint or --arg")
+    if not any((code.image, code.code_from, code.entrypoint, code.arg, code.no_args)):
+        raise CliError("nothing is new", remedy="add --image, --code-from, --entrypoint, --arg or --no-args")
     spec = checked_spec(raw)
     target.objects.pipeline(target.key)
     made = target.objects.create_trial(target.key, spec, name)
