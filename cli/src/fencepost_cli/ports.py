@@ -17,7 +17,7 @@ from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.dead_letters import DeadLetter
 from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.cassandra.tls import TlsMaterial
-from fencepost.fence.history import Change
+from fencepost.fence.history import NO_CHANGE, Change
 from fencepost.fence.snapshots import Snapshot
 from fencepost.local.record_lines import FileRecord
 from fencepost.local.request import Event, Request
@@ -248,8 +248,8 @@ class Store(Protocol):
         """Return the fence row by a SERIAL read."""
         ...
 
-    def changes(self, hour: datetime) -> Sequence[Change]:
-        """Return what the history has of an hour, in any order."""
+    def changes(self, hour: datetime, *, after: tuple[int, int] = NO_CHANGE) -> Sequence[Change]:
+        """Return what the history has of an hour that came after this epoch and version, in any order."""
         ...
 
     def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:

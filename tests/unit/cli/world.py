@@ -18,7 +18,7 @@ from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
 from fencepost.fence.cassandra.left_out import LeftOut
-from fencepost.fence.history import Change, change, hour_of
+from fencepost.fence.history import NO_CHANGE, Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost.local.record_files import copy_to_parquet
@@ -201,6 +201,8 @@ class World:
     related_objects: dict[Related, list[dict[str, Any]] | CliError] = field(default_factory=dict)
     merged: list[tuple[ObjectKey, Json]] = field(default_factory=list)
     created_trials: list[tuple[ObjectKey, TrialSpec]] = field(default_factory=list)
+    changes_read: int = 0
+    """Changes of the history that Cassandra returned."""
     trials: list[Trial | None] = field(default_factory=lambda: [None])
     """What the API server has of a trial, one after the other."""
     deleted_trials: list[ObjectKey] = field(default_factory=list)
@@ -505,8 +507,11 @@ class _Store:
     def row(self) -> FenceRow | None:
         return self.world.row
 
-    def changes(self, hour: datetime) -> Sequence[Change]:
-        return [record for record in self.world.records if record.hour == hour]
+    def changes(self, hour: datetime, *, after: tuple[int, int] = NO_CHANGE) -> Sequence[Change]:
+        of_hour = [record for record in self.world.records if record.hour == hour]
+        found = [record for record in of_hour if (record.epoch, record.version) > after]
+        self.world.changes_read += len(found)
+        return found
 
     def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:
         found = [record for record in self.changes(hour) if record.epoch >= epoch]

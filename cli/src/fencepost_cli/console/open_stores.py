@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Final
 
 from fencepost_cli.access import Overrides, cassandra_access
+from fencepost_cli.console.kept_history import KeptHistory
 from fencepost_cli.ports import CassandraAccess, Cluster, Ports, Store
 from fencepost_operator.api import ObjectKey
 
@@ -21,10 +22,11 @@ OLDEST: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A pipeline's Cassandra, and the key of its fence row there."""
+    """A pipeline's Cassandra, the key of its fence row there, and what was read of its history by this connection."""
 
     access: CassandraAccess
     store: Store
+    history: KeptHistory
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class OpenStores:
         found = self.cluster.find(key.name, key.namespace)
         forwards = stack.enter_context(self.cluster.forwards(key.namespace, self.notify))
         access = cassandra_access(found, self.overrides, forwards)
-        return Opened(access, stack.enter_context(self.ports.store(access)))
+        return Opened(access, stack.enter_context(self.ports.store(access)), KeptHistory(access.pipeline))
 
     def _close_unused(self, before: float) -> None:
         with self._turn:

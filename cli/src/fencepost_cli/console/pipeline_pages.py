@@ -18,12 +18,11 @@ from fencepost_cli.console.batches import PHASES, batches
 from fencepost_cli.console.content import MOST_CHARACTERS, MOST_HEADERS, content_of, headers_shown
 from fencepost_cli.console.open_stores import Opened, OpenStores
 from fencepost_cli.console.rendering import page
-from fencepost_cli.console.story import MOST_CHANGES, SPANS, Mark, Story, faults, story
+from fencepost_cli.console.story import SPANS, Mark, Story, faults, story
 from fencepost_cli.dead_letters import Selection, headers_of, partitions_of, place_of
 from fencepost_cli.dead_letters import page as page_of_letters
 from fencepost_cli.errors import CliError
 from fencepost_cli.explanation import explained, named, steps_of, words_of
-from fencepost_cli.history.reading import newest
 from fencepost_cli.ports import Objects, Related
 from fencepost_cli.trials import outcome
 from fencepost_operator.api import ObjectKey, read_rewind, read_status, read_trial
@@ -161,7 +160,7 @@ def _record(opened: Opened, marks: Sequence[Mark], span: str) -> dict[str, Any]:
     """Return the values of the part. Raises CliError."""
     store, until = opened.store, datetime.now(UTC)
     since = until - SPANS[span]
-    entries = newest(opened.access.pipeline, store.changes, limit=MOST_CHANGES, since=since)
+    entries = opened.history.newest(store, since=since)
     row = store.row()
     found = story(entries, marks, since=since, until=until)
     letters, error = _letters(opened, row)

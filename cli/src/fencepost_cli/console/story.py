@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from fencepost_cli.console.kept_history import MOST_CHANGES
 from fencepost_cli.history.reading import Entry
 from fencepost_cli.ports import Json
 
 BUCKETS: Final = 120
 """Points of a chart."""
-MOST_CHANGES: Final = 50_000
-"""Changes that one page reads, the newest ones."""
 MOST_EPOCHS: Final = 500
 """Epochs that one page shows: whoever may write the history decides how many there are."""
 

@@ -49,6 +49,18 @@ def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | No
 
     Raises CliError where they are more than MOST.
     """
+    kept: deque[Entry] = deque(maxlen=limit)
+    for entry, _ in entries(pipeline, newest_changes(hour, limit=limit, since=since)):
+        if since is None or entry.recorded_at is None or entry.recorded_at >= since:
+            kept.append(entry)
+    return list(reversed(kept))
+
+
+def newest_changes(hour: Hour, *, limit: int | None, since: datetime | None) -> list[Change]:
+    """Return all changes of the newest hours, in any order: at least `limit`, or those since the hour before `since`.
+
+    Raises CliError where they are more than MOST.
+    """
     found: list[Change] = []
     for start in history_hours():
         found += hour(start)
@@ -59,14 +71,17 @@ def newest(pipeline: str, hour: Hour, *, limit: int | None, since: datetime | No
             )
         if (since is not None and start < hour_of(since)) or (limit is not None and len(found) > limit):
             break
-    kept: deque[Entry] = deque(maxlen=limit)
-    before: FenceRow | None = None
-    for record, row in replayed(pipeline, _by_version(found)):
-        entry = _entry(record, before, row)
-        before = row
-        if since is None or entry.recorded_at is None or entry.recorded_at >= since:
-            kept.append(entry)
-    return list(reversed(kept))
+    return found
+
+
+def entries(
+    pipeline: str, changes: Iterable[Change], *, before: FenceRow | None = None
+) -> Iterator[tuple[Entry, FenceRow]]:
+    """Yield each change with the row after it, oldest first; `before` is the row that the first one changed."""
+    last = before
+    for record, row in replayed(pipeline, _by_version(changes), before=before):
+        yield _entry(record, last, row), row
+        last = row
 
 
 def in_order(pipeline: str, hour: Hour, *, since: datetime | None = None) -> Iterator[tuple[Change, FenceRow]]:

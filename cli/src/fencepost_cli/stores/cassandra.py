@@ -33,7 +33,7 @@ from fencepost.fence.cassandra.left_out import LeftOut, LeftOutRecords
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost.fence.history import Change
+from fencepost.fence.history import NO_CHANGE, Change
 from fencepost.fence.patience import Patience
 from fencepost.fence.snapshots import Snapshot
 from fencepost.state.cassandra import CassandraChunks
@@ -56,8 +56,6 @@ PAGE: Final = 500
 """Rows of one answer, of tables with maps: a change of a thousand partitions has 0.1 MB."""
 MOST_ENTRIES: Final = 10_000_000
 """Offsets in the changes of one hour: a gigabyte of this process."""
-BEFORE_ALL: Final = -1
-"""Less than each version of a row."""
 CONCURRENCY: Final = 50
 """Rows that are asked for at the same time."""
 MOST_ACCEPTED: Final = 100_000
@@ -135,10 +133,14 @@ class CassandraStore:
         table = CassandraFenceTable.over(self.session, self.access.keyspace)
         return self._patiently(lambda: table.read(self.access.pipeline))
 
-    def changes(self, hour: datetime) -> Sequence[Change]:
-        """Return the changes of an hour. Raises CliError."""
+    def changes(self, hour: datetime, *, after: tuple[int, int] = NO_CHANGE) -> Sequence[Change]:
+        """Return the changes of an hour that came after this epoch and version. Raises CliError."""
         access = self.access
-        return self._patiently(lambda: _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour)))
+
+        def read() -> list[Change]:
+            return _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour, after=after))
+
+        return self._patiently(read)
 
     def first_change(self, hour: datetime, *, epoch: int = 0) -> Change | None:
         """Return the first change of an hour, of this epoch or a later one. Raises CliError."""
@@ -146,7 +148,7 @@ class CassandraStore:
 
         def read() -> Sequence[Change]:
             return changes_after(
-                self.session, access.keyspace, access.pipeline, hour, epoch=epoch, version=BEFORE_ALL, limit=1
+                self.session, access.keyspace, access.pipeline, hour, epoch=epoch, version=NO_CHANGE[1], limit=1
             )
 
         return next(iter(self._patiently(read)), None)

@@ -17,6 +17,8 @@ from fencepost.fence.row import FenceRow
 
 HISTORY_DAYS: Final = 7
 """Days that `fence_changes` keeps a change."""
+NO_CHANGE: Final = (-1, -1)
+"""The epoch and version of none: each change comes after it."""
 MAPS: Final = ("offsets", "planned", "topic_ids", "leader_epochs", "growth_barrier", "figures")
 _FIGURES: Final = ("epoch", "version", "clock", "committed_at", "records", "duration_ms", "state_bytes")
 _TEXTS: Final = ("owner", "driver", "code")
@@ -73,9 +75,14 @@ def restored(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change,
     return replayed(pipeline, sorted(changes, key=lambda record: (record.epoch, record.version)))
 
 
-def replayed(pipeline: str, changes: Iterable[Change]) -> Iterator[tuple[Change, FenceRow]]:
-    """Yield what `restored` yields, of records that come oldest first; only one row is held at a time."""
-    row: FenceRow | None = None
+def replayed(
+    pipeline: str, changes: Iterable[Change], *, before: FenceRow | None = None
+) -> Iterator[tuple[Change, FenceRow]]:
+    """Yield what `restored` yields, of records that come oldest first; only one row is held at a time.
+
+    `before` is the row that the first one changed: then that need not be complete.
+    """
+    row = before
     for record in changes:
         values: dict[str, Any] = {name: getattr(record, name) for name in (*_FIGURES, *MAPS)}
         if record.base:

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from fencepost_cli.access import Overrides
+from fencepost_cli.console import kept_history
 from fencepost_cli.console.open_stores import IDLE, OLDEST, OpenStores
 from fencepost_cli.console.story import BUCKETS, faults, story
 from fencepost_cli.errors import CliError
-from fencepost_cli.history.reading import newest
+from fencepost_cli.history.reading import Entry, newest
 from fencepost_cli.ports import Related
 from fencepost_operator.api import RowCounts, TrialSample
 from unit.cli.console.bodies import SINCE, Lists, pipeline
 from unit.cli.console.markup import elements, skeleton
 from unit.cli.console.test_fleet_page import HOSTILE
 from unit.cli.test_trial import body, completed
-from unit.cli.world import KEY, ROW, World, dead_letter
+from unit.cli.world import KEY, ROW, World, dead_letter, history
+from unit.cli.world import story as two_runs
 
 A_WEEK = timedelta(days=7)
 PAGE = "/pipelines/shop/orders"
@@ -297,6 +299,51 @@ def test_epochs_and_rates_of_a_story() -> None:
 
 def _hour(world: World) -> Any:
     return lambda hour: [record for record in world.records if record.hour == hour]
+
+
+def test_a_page_that_stays_open_reads_each_change_of_the_history_once(lists: Lists) -> None:
+    """History of the defect: a page over seven days read up to 50,000 changes again every 20 seconds."""
+    world, page = lists.world, lists.browser()
+    records = history(two_runs(), every=timedelta(minutes=5))
+    world.records = records[:-2]
+    read = list[int]()
+    for _ in range(3):
+        before = world.changes_read
+        assert "Epoch 2" in page.get(f"{PAGE}/record?span=7d").text
+        read.append(world.changes_read - before)
+        world.records = records
+    assert read == [len(records) - 2, 1 + 2, 1], "the newest minute is read again: another writer may append late"
+
+
+@pytest.mark.parametrize("most", [3, 50_000])
+@pytest.mark.parametrize("every", [timedelta(seconds=2), timedelta(minutes=5), timedelta(minutes=50)])
+def test_what_is_kept_and_what_is_read_later_is_the_history(
+    monkeypatch: pytest.MonkeyPatch, every: timedelta, most: int
+) -> None:
+    monkeypatch.setattr(kept_history, "MOST_CHANGES", most)
+    world, records = World.usual(), history(two_runs(), every=every)
+    with OpenStores(world.ports, world, Overrides(), print).of(KEY) as opened:
+        for count in [*range(1, len(records) + 1), len(records)]:
+            world.records = records[:count]
+            for span in (timedelta(minutes=15), A_WEEK):
+                since = datetime.now(UTC) - span
+                found = opened.history.newest(opened.store, since=since)
+                expected = newest(ROW, _hour(world), limit=most, since=since)
+                assert [_without_figures(one) for one in found] == [_without_figures(one) for one in expected]
+
+
+def test_a_change_that_is_appended_late_is_shown() -> None:
+    world, records = World.usual(), history(two_runs(), every=timedelta(seconds=10))
+    world.records, since = [*records[:-2], records[-1]], datetime.now(UTC) - A_WEEK
+    with OpenStores(world.ports, world, Overrides(), print).of(KEY) as opened:
+        assert len(opened.history.newest(opened.store, since=since)) == len(records) - 1
+        world.records = records
+        found = opened.history.newest(opened.store, since=since)
+    assert [one.version for one in found] == [*reversed(range(len(records)))]
+
+
+def _without_figures(entry: Entry) -> Entry:
+    return replace(entry, moved={}, figures={}, contiguous=None)
 
 
 def test_a_connection_is_kept_while_it_is_used_and_opened_again_after_an_error() -> None:

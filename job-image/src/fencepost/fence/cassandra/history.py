@@ -16,7 +16,7 @@ from cassandra.query import UNSET_VALUE
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.errors import FenceUnavailable
-from fencepost.fence.history import MAPS, Change, change, history_hours, hour_of
+from fencepost.fence.history import MAPS, NO_CHANGE, Change, change, history_hours, hour_of
 from fencepost.fence.row import FenceRow
 
 log = logging.getLogger(__name__)
@@ -88,22 +88,20 @@ class History:
 
 def read_changes(session: Session, keyspace: str, pipeline: str) -> Sequence[Change]:
     """Return the history that the table still holds, in any order."""
-    return list(_read_changes(session, keyspace, pipeline, history_hours()))
+    select = session.prepare(f"{_select(keyspace)} AND hour IN ?")
+    return [_change(row) for row in session.execute(select, (pipeline, history_hours()))]
 
 
-def changes_of_hour(session: Session, keyspace: str, pipeline: str, hour: datetime) -> Iterator[Change]:
-    """Yield what the history holds of one hour, a page at a time, in any order. Raises FenceError."""
+def changes_of_hour(
+    session: Session, keyspace: str, pipeline: str, hour: datetime, *, after: tuple[int, int] = NO_CHANGE
+) -> Iterator[Change]:
+    """Yield the changes of an hour that came after this epoch and version, a page at a time, in any order.
+
+    Raises FenceError.
+    """
     with translated("reading the history"):
-        yield from _read_changes(session, keyspace, pipeline, [hour])
-
-
-def _read_changes(session: Session, keyspace: str, pipeline: str, hours: Sequence[datetime]) -> Iterator[Change]:
-    columns = tuple(schema.CHANGES.all_columns)[1:]
-    select = session.prepare(
-        f"SELECT {', '.join(columns)}, WRITETIME(clock) AS written_at"
-        f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour IN ?'
-    )
-    yield from (_change(row) for row in session.execute(select, (pipeline, hours)))
+        select = session.prepare(f"{_select(keyspace)} AND hour = ? AND (epoch, version) > (?, ?)")
+        yield from (_change(row) for row in session.execute(select, (pipeline, hour, *after)))
 
 
 def changes_after(
@@ -112,11 +110,16 @@ def changes_after(
     """Return the first changes of an hour that came after this one, oldest first. Raises FenceError."""
     with translated("reading the history"):
         select = session.prepare(
-            f"SELECT {', '.join(tuple(schema.CHANGES.all_columns)[1:])}, WRITETIME(clock) AS written_at"
-            f' FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ? AND hour = ?'
-            " AND (epoch, version) > (?, ?) ORDER BY epoch ASC, version ASC LIMIT ?"
+            f"{_select(keyspace)} AND hour = ? AND (epoch, version) > (?, ?) ORDER BY epoch ASC, version ASC LIMIT ?"
         )
         return [_change(row) for row in session.execute(select, (pipeline, hour, epoch, version, limit))]
+
+
+def _select(keyspace: str) -> str:
+    columns = ", ".join(tuple(schema.CHANGES.all_columns)[1:])
+    return (
+        f'SELECT {columns}, WRITETIME(clock) AS written_at FROM "{keyspace}".{schema.CHANGES.name} WHERE pipeline = ?'
+    )
 
 
 def _lost(error: Exception) -> None:
