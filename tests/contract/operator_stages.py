@@ -14,7 +14,8 @@ from fakes.connections import connection_to
 from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
-from fencepost.contract import ReportedLoss
+from fencepost.contract import ReportedLoss, topics_of
+from fencepost.fence import Fence, FenceRow, Starting
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.clock import SystemClock
@@ -37,6 +38,7 @@ from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from flights.topics import Topics
 from harness.waiting import answered
 from integration.operator.cluster import PIPELINES, own_namespace
+from present import present
 from testbed.environment import Environment
 
 T = TypeVar("T")
@@ -53,7 +55,8 @@ class Stage:
 
     `owner` is the uid that Jobs are made under, `reference` who that is, `stranger` (name, uid) another object of that
     kind.  `wait` lets some time pass, `topic` names
-    one with two empty partitions.  `report` records a loss as a driver does.
+    one with two empty partitions.  `report` records a loss as a driver does, and `commit` claims a row at offset 0,
+    commits up to these offsets, and returns the row once the history has it.
     """
 
     ports: Ports
@@ -65,6 +68,7 @@ class Stage:
     kafka: KafkaConnection
     wait: Callable[[], Awaitable[None]]
     report: Callable[[str, ReportedLoss], None]
+    commit: Callable[[str, Mapping[str, int]], FenceRow]
     attempts: int = field(default=60)
 
     async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
@@ -103,6 +107,7 @@ async def in_memory() -> AsyncIterator[Stage]:
         kafka=KafkaConnection(namespace="shop", bootstrap_servers="kafka:9092", topics=("empty",)),
         wait=wait,
         report=world.table.report_loss,
+        commit=lambda row, ends: _committed(world.fence(row), ends),
     )
 
 
@@ -160,6 +165,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             kafka=kafka,
             wait=wait,
             report=_report,
+            commit=_commit,
         )
 
 
@@ -167,3 +173,17 @@ def _report(row: str, loss: ReportedLoss) -> None:
     table = CassandraFenceTable.over(open_session(), KEYSPACE)
     table.report_loss(row, loss)
     table.close()
+
+
+def _commit(row: str, ends: Mapping[str, int]) -> FenceRow:
+    table = CassandraFenceTable.over(open_session(), KEYSPACE)
+    made = _committed(Fence(table, row), ends)
+    table.close()
+    return made
+
+
+def _committed(fence: Fence, ends: Mapping[str, int]) -> FenceRow:
+    begins, ids = dict.fromkeys(ends, 0), dict.fromkeys(topics_of(ends), "id")
+    start = Starting(offsets=begins, planned=ends, topic_ids=ids)
+    held = fence.claim(epoch=present(fence.read()).epoch, driver="pod", code="image", start=lambda _: start)
+    return fence.commit(held, offsets=ends, planned=ends, records=sum(ends.values()), duration_ms=1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from contract.cassandra import open_session
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, Reason, ReportedLoss, TopicChange, commit_ms
+from fencepost.contract.codec import decode
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -28,9 +31,12 @@ from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.errors import FenceSchemaInvalid
 from fencepost.fence.history import restored
+from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.promises import Promise
 from fencepost.fence.promises.table import PROMISES
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
+from fencepost.fence.sqlite.database import Database
+from fencepost.fence.sqlite.table import SCHEMA
 from flights.history import read_history
 from present import present
 
@@ -228,6 +234,32 @@ def test_a_wrong_password_is_distinguished_from_a_silent_database() -> None:
 def test_a_missing_schema_is_distinguished(cassandra: CassandraFenceTable) -> None:
     with pytest.raises(FenceSchemaMissing):
         CassandraFenceTable.over(cassandra.session, "no_such_keyspace").read("x")
+
+
+def test_the_history_has_the_moment_of_each_commit(table: FenceTable, row: FenceRow, tmp_path: Path) -> None:
+    """As precise as the row itself has it: what reads the history compares the two."""
+    fence = Fence(table, row.pipeline)
+    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
+    rows = [taken, fence.claim(epoch=1, driver="pod", code="c", start=_start)]
+    for end in (3, 4):
+        ends = {"a/0": end}
+        rows.append(fence.commit(rows[-1], offsets=rows[-1].planned, planned=ends, records=1, duration_ms=1))
+        rows.append(fence.plan(rows[-1], offsets=rows[-1].offsets, planned={"a/0": end + 5}))
+    moments = {seen.version: commit_ms(seen.committed_at) for seen in _history(table, row.pipeline, tmp_path)}
+    assert moments == {0: 0} | {made.version: commit_ms(made.committed_at) for made in rows}
+    assert moments[rows[-1].version] == commit_ms(present(table.read(row.pipeline)).committed_at) > 0
+
+
+def _history(table: FenceTable, pipeline: str, folder: Path) -> list[FenceRow]:
+    """Return the rows of a table's history."""
+    if isinstance(table, MemoryFenceTable):
+        return [seen for seen in table.history if seen.pipeline == pipeline]
+    if isinstance(table, CassandraFenceTable):
+        table.finish_history()
+        return [seen for _, seen in restored(pipeline, read_changes(table.session, table.keyspace, pipeline))]
+    with closing(Database(folder / "fence.sqlite", SCHEMA)) as database, database.reading() as connection:
+        found = connection.execute("SELECT content FROM fencepost_changes WHERE pipeline = ?", (pipeline,)).fetchall()
+    return [decode(FenceRow, content, "a change") for (content,) in found]
 
 
 @pytest.mark.integration

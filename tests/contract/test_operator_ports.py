@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,16 @@ from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_config import run_config
 from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
-from fencepost_operator.observation import Known, ReleaseState, Retention, Run, UnreadRecords, Watermarks
+from fencepost_operator.observation import (
+    Known,
+    NoStart,
+    ReleaseState,
+    Retention,
+    Run,
+    StartingPoint,
+    UnreadRecords,
+    Watermarks,
+)
 from harness.waiting import answered, eventually_async
 from present import present
 from testbed.environment import load
@@ -300,6 +309,20 @@ async def test_a_loss_is_read_by_its_id_and_accepted_once_it_is_reported(stage: 
         found = present(await fences.read_loss(place, row, 0, loss.id))
         assert found.acceptance is not None
         assert (found.acceptance.by, found.acceptance.choice) == ("kim", "")
+
+
+async def test_what_was_committed_at_a_moment_is_known_from_the_first_claim_on(stage: Stage) -> None:
+    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/tried"
+    await fences.create(place, row, "me")
+    await fences.take_over(place, row, 0, 0, "me")
+    made = await asyncio.to_thread(stage.commit, row, {"t/0": 7})
+    at, topics = datetime.fromtimestamp(made.clock / 1e6 + 0.001, UTC), frozenset({"t"})
+    then = await fences.committed_at(place, row, at, topics)
+    assert then == StartingPoint(offsets={"t/0": 7}, topic_ids={"t": "id"}, clock=made.clock)
+    before = await fences.committed_at(place, row, at - timedelta(hours=2), topics)
+    assert isinstance(before, NoStart)
+    assert isinstance(await fences.committed_at(place, row, present(before.earliest), topics), StartingPoint)
+    assert await fences.committed_at(place, row, at, topics | {"u"}) == NoStart()
 
 
 # Kafka
