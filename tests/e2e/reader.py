@@ -19,7 +19,7 @@ from unit.docs.runbook_commands import filled
 _PLACEHOLDER: Final = re.compile(r"(?<![$\w])[A-Z]{2,}(?:[_-][A-Z]+)*(?!\w)")
 _KUBECTL_CHANGES: Final = re.compile(r"(kubectl (?:annotate|apply|delete|patch|scale) .+?)(?= && | \| |$)")
 _FOLLOWS: Final = re.compile(r"kubectl logs .* -f$")
-_ASKS_KAFKA: Final = re.compile(r"fencepost (offsets|retention|fence show|dead-letters retry) ")
+_ASKS_KAFKA: Final = re.compile(r"fencepost (offsets|retention|fence show|dead-letters (?:retry|skip)) ")
 FOLLOWED: Final = 10
 """Seconds that a log is followed."""
 

@@ -8,29 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Message, Producer
 
-from e2e.hourly_counts import of_state, of_table, plain_count
+from e2e.hourly_counts import counted_from, of_state, of_table, plain_count
+from e2e.hourly_lookups import check_lookups, looking_up
+from e2e.reader import Reader
 from e2e.recomputed import Compared
 from e2e.stream import Applied, Stream, cassandra
 from e2e.test_drain import exit_codes
 from e2e.test_fencing import expect_fenced
-from e2e.test_rewind import REWIND, ended, rewind
-from fencepost.contract import ExitCode
+from e2e.test_rewind import REWIND, command_in, ended, rewind, run_as
+from fencepost.contract import ExitCode, Reason
 from fencepost_operator.api import SNAPSHOT_ANNOTATION
 from flights.disorder import HELD_BACK, unordered_flights
+from generators.decisions import RUNBOOKS
 from harness.faults.cluster_faults import Faults
 from harness.faults.node_loss import NodeLoss
+from harness.kubernetes.image_layers import add_files
 from harness.kubernetes.kubectl import Kubectl
+from harness.kubernetes.nodes import Nodes
 from harness.monitoring.page_receivers import Hooks, hooks
 from harness.operator_replicas import two_operators
 from harness.pipelines import KIND, PIPELINE_LABEL, Place, code, ending
-from harness.waiting import eventually
+from harness.waiting import eventually, throughout
 from present import present
 from testbed.cluster import DATA_NODE, WORKERS
+from unit.docs.runbook_commands import commands
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -39,7 +47,14 @@ TRACED: Final = Path(__file__).with_name("hourly_traced.py")
 NAME: Final = "hourly"
 CODE: Final = "hourly-traced-code"
 GO: Final = "/go"
+RUNBOOK: Final = RUNBOOKS / "PoisonRecord.md"
+CODE_FOLDER: Final = "opt/fencepost/code"
+"""Of the job image, where authors put their modules."""
+EMPTIED_AT: Final = 3_000
+"""Offset of each partition: no flight of the first batch from there on is weeks late."""
 LOST: Final = next(node for node in WORKERS if node != DATA_NODE)
+SILENCE: Final = 300.0
+"""Seconds."""
 BACKLOG: Final = HELD_BACK + 2_000
 """Flights before the first fault: two weeks, so that hours have left the state and flights come that are weeks late."""
 KILLS: Final = pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.long)])
@@ -83,6 +98,7 @@ def hourly(applied: Applied, place: Place, kubectl: Kubectl, faults: Faults, hub
             }
         ],
         restart={"maxBackoff": "2s", "stallTimeout": "20s"},
+        onPoison={"failures": 1},
     )
     stream.load.burst(BACKLOG)
     stream.pipeline.wait_ready()
@@ -92,9 +108,12 @@ def hourly(applied: Applied, place: Place, kubectl: Kubectl, faults: Faults, hub
 
 def deploy(kubectl: Kubectl, change: str = "") -> None:
     """Apply the ConfigMap of the pipeline's code; `change` makes it another one."""
-    example = code(EXAMPLE)
-    modules = {**example["data"], TRACED.name: TRACED.read_text() + change}
-    kubectl.apply({**example, "metadata": {"name": CODE}, "data": modules})
+    kubectl.apply({**code(EXAMPLE), "metadata": {"name": CODE}, "data": modules(change)})
+
+
+def modules(change: str) -> dict[str, str]:
+    """Return the files of the pipeline's code."""
+    return {**code(EXAMPLE)["data"], TRACED.name: TRACED.read_text() + change}
 
 
 @KILLS
@@ -104,6 +123,13 @@ def test_a_driver_killed_several_times_leaves_rows_and_state_of_a_plain_count(
     first = present(hourly.stream.fence())
     hourly.kill_drivers(faults, kills)
     assert hourly.check().epoch == first.epoch + kills
+    eventually("the status has the size of the state", lambda: shows_size(hourly.stream), seconds=60)
+
+
+def shows_size(stream: Stream) -> bool:
+    """Whether the status has the size of the state that the fence row has."""
+    row, shown = present(stream.fence()), stream.pipeline.status().get("storedState", {})
+    return bool(row.state_bytes) and shown.get("bytes") == row.state_bytes
 
 
 def test_a_driver_frozen_between_output_and_commit_is_refused(
@@ -148,6 +174,30 @@ def test_new_code_resumes_with_the_state(hourly: Compared, kubectl: Kubectl) -> 
         before = stream.commits_past(stream.fence())
         deploy(kubectl, "\n# another version\n")
         row = hourly.successor(before)
+    assert hourly.check().epoch == row.epoch == before.epoch + 1
+
+
+@pytest.fixture(scope="module")
+def newer_image(place: Place, nodes: Nodes) -> Iterator[str]:
+    """Return an image on all nodes that has other code in it."""
+    image = f"{place.second_image}-{NAME}"
+    files = {f"{CODE_FOLDER}/{name}": text for name, text in modules("\n# of an image\n").items()}
+    for node in WORKERS:
+        add_files(nodes, node, place.environment.job_image, image, files)
+    yield image
+    for node in WORKERS:
+        nodes.untag(node, image)
+
+
+@pytest.mark.long
+def test_a_new_image_with_the_code_resumes_with_the_state(hourly: Compared, newer_image: str) -> None:
+    """No fault: the code of the next image is in the image, and no ConfigMap has any."""
+    stream = hourly.stream
+    with stream.load.flowing():
+        before = stream.commits_past(stream.fence())
+        stream.pipeline.patch({"job": {"image": newer_image, "codeFrom": None}})
+        row = hourly.successor(before)
+    assert {each["image"] for each in stream.pipeline.driver()["spec"]["containers"]} == {newer_image}
     assert hourly.check().epoch == row.epoch == before.epoch + 1
 
 
@@ -197,6 +247,78 @@ def test_a_rewind_with_deletion_of_output_leaves_rows_and_state_of_a_plain_count
     assert hourly.check().epoch > row.epoch
 
 
+@pytest.mark.long
+def test_a_pinned_state_is_the_same_after_the_pipeline_went_on_and_the_reader_was_rewound(
+    hourly: Compared, kubectl: Kubectl
+) -> None:
+    """No fault. Each record is looked up in the state of a snapshot, and again after all rows were deleted."""
+    counted = hourly.stream
+    hourly.check()
+    pinned = hourly.recompute(hourly.log()).state
+    with looking_up(counted, kubectl, snapshot(counted, kubectl, "pinned")) as reader:
+        with counted.load.flowing():
+            counted.commits_past(counted.commits_past(counted.fence()))
+            reader.commits_past(None)
+        hourly.check()
+        row = check_lookups(hourly, reader, pinned)
+        rewind(reader, "hourly-lookups-replay", to={"offsets": dict.fromkeys(row.offsets, 0)})
+        assert ended(reader, "hourly-lookups-replay")["rowsToDelete"] == sum(row.offsets.values())
+        assert check_lookups(hourly, reader, pinned).epoch == row.epoch + 1
+
+
+def test_a_record_that_fails_is_left_out_by_the_command(hourly: Compared) -> None:
+    """A producer sends a record that cannot be read, under load; the command is that of the runbook."""
+    stream, pipeline = hourly.stream, hourly.stream.pipeline
+    topic = stream.load.ledger.topic
+    with stream.load.flowing():
+        before = stream.commits_past(stream.fence())
+        partition, offset = sent(stream, b"not a flight")
+        hourly.left_out.add((partition, offset))
+        stalled = pipeline.wait_condition("Stalled", "True", reason="PoisonRecord", seconds=240)
+        assert f"{topic}/{partition}@{offset}" in stalled["message"]
+        stopped = present(stream.fence())
+        assert stopped.offsets[f"{topic}/{partition}"] <= offset
+        place = {"TOPIC": topic, "PARTITION": str(partition), "OFFSET": str(offset)}
+        (skip,) = (each for each in commands([RUNBOOK]) if each.startswith("fencepost dead-letters skip"))
+        said = Reader.of(stream.place.environment, pipeline, **place).run(skip)
+        run_as(stream, "kim", command_in(said.warnings))
+        hourly.successor(stopped)
+    row = hourly.check()
+    assert row.offsets[f"{topic}/{partition}"] > offset
+    assert row.epoch > before.epoch
+
+
+def sent(stream: Stream, value: bytes) -> tuple[int, int]:
+    """Produce a record beside the load; return its partition and offset."""
+    places: list[tuple[int, int]] = []
+
+    def delivered(error: object, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        assert error is None and partition is not None and offset is not None  # noqa: PT018 - one reason
+        places.append((partition, offset))
+
+    producer = Producer({"bootstrap.servers": stream.load.bootstrap, "acks": "all"})
+    producer.produce(stream.load.ledger.topic, value=value, on_delivery=delivered)
+    assert producer.flush(60) == 0
+    (place,) = places
+    return place
+
+
+def test_a_rewind_with_empty_state_counts_from_its_target_on(hourly: Compared) -> None:
+    """To offsets, under load: rows beyond them are deleted, and what was counted before does not count again."""
+    stream = hourly.stream
+    target = dict.fromkeys(present(stream.fence()).offsets, EMPTIED_AT)
+    hourly.reads += 1
+    hourly.recompute = partial(counted_from, {int(key.rpartition("/")[2]): at for key, at in target.items()})
+    with stream.load.flowing():
+        row = stream.commits_past(stream.fence())
+        rewind(stream, "hourly-emptied", to={"offsets": target}, emptyState=True)
+        done = ended(stream, "hourly-emptied")
+    assert done["rowsToDelete"] > 0
+    assert "snapshot" not in done["target"]
+    assert hourly.check().epoch == row.epoch + 1
+
+
 def snapshot(stream: Stream, kubectl: Kubectl, name: str) -> str:
     """Take a snapshot of this name; return its id."""
     kubectl.run("annotate", KIND, stream.pipeline.name, f"{SNAPSHOT_ANNOTATION}={name}", "--overwrite")
@@ -232,3 +354,22 @@ def test_a_lost_node_leaves_rows_and_state_of_a_plain_count(hourly: Compared, fa
                 now = hourly.successor(row, seconds=600)
             stream.commits_past(now)
     assert hourly.check().epoch > row.epoch
+
+
+@pytest.mark.long
+@pytest.mark.outage
+def test_five_minutes_without_cassandra_leave_rows_and_state_of_a_plain_count(hourly: Compared, faults: Faults) -> None:
+    """The StatefulSet is scaled to 0 under load: fence, state and output are away at once, and no record is blamed."""
+    stream, pipeline = hourly.stream, hourly.stream.pipeline
+
+    def waits() -> None:
+        assert not pipeline.condition("Stalled"), "an outage needs no user"
+
+    with stream.load.flowing():
+        before = stream.commits_past(stream.fence())
+        stream.kills += 1  # a run that ends without Cassandra may leave a change not on record
+        with faults.down("cassandra"):
+            pipeline.wait_condition("Ready", "False", reason=Reason.CASSANDRA_UNREACHABLE, seconds=SILENCE)
+            throughout(SILENCE, waits, pause=5)
+        row = stream.commits_past(stream.commits_past(before, seconds=240))
+    assert hourly.check().epoch == row.epoch <= before.epoch + 1
