@@ -125,6 +125,7 @@ def _evidence(kubectl: Kubectl) -> Iterator[tuple[str, str]]:
         "objects": ("get", "jobs,pods,statefulsets,persistentvolumeclaims", "--output=wide"),
         "log of the drivers": ("logs", "--selector=streaming.fencepost.dev/component=driver", "--tail=60", "--prefix"),
         "log of workers": ("logs", "--selector=streaming.fencepost.dev/component=worker", "--tail=15", "--prefix"),
+        "log of trials": ("logs", "--selector=streaming.fencepost.dev/component=trial", "--tail=60", "--prefix"),
     }
     for title, words in commands.items():
         yield title, _said(kubectl, *words)
