@@ -266,6 +266,7 @@ def test_a_pinned_state_is_the_same_after_the_pipeline_went_on_and_the_reader_wa
         assert check_lookups(hourly, reader, pinned).epoch == row.epoch + 1
 
 
+@pytest.mark.long
 def test_a_record_that_fails_is_left_out_by_the_command(hourly: Compared) -> None:
     """A producer sends a record that cannot be read, under load; the command is that of the runbook."""
     stream, pipeline = hourly.stream, hourly.stream.pipeline

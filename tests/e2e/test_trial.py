@@ -48,7 +48,7 @@ def test_code_that_changes_rows_is_counted_and_code_that_changes_none_is_promote
             promoted = tried(stream, "same", SAME, start)
             stream.spec = merged(stream.spec, {"job": {"codeFrom": {"configMapName": code_of("same")}}})
             while row.epoch == before.epoch:
-                row = stream.commits_past(row)
+                row = stream.commits_past(row, seconds=300)
     finally:
         kubectl.delete(TRIAL, "farther", "same")
     assert runs_code_of(stream, code_of("same"))
