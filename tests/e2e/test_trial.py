@@ -32,6 +32,7 @@ SAME: Final = "\n# another version\n"
 SMALL: Final = {"cpu": "500m", "memory": "2Gi"}
 
 
+@pytest.mark.long
 def test_code_that_changes_rows_is_counted_and_code_that_changes_none_is_promoted(
     stream: Stream, kubectl: Kubectl
 ) -> None:
