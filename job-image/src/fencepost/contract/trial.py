@@ -75,7 +75,7 @@ class SinkFindings:
     missing: _Count | None = None
     """None where missing rows were not looked for."""
     overwritten: _Count = 0
-    """Written again by the pipeline after the end."""
+    """With other cells, which the pipeline has written since the trial began."""
     undecided: _Count = 0
     """Cannot be compared: expired, perhaps, or deleted later, or without a write time."""
     message: _Text = ""

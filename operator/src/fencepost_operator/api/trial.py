@@ -87,7 +87,7 @@ class TrialSince(Model):
     """What the pipeline had committed then, at most seven days ago and not before its first run. RFC 3339 with a time
     zone, such as 2026-01-31T12:00:00Z."""
     duration: Annotated[Seconds, DurationRange("1s", "168h", such_as="1h or 30m")] | None = None
-    """What the pipeline had committed so long ago, such as 1h."""
+    """What the pipeline had committed so long before the trial was created, such as 1h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +167,10 @@ class RowCounts(Model):
     added: int = 0
     """Rows that the table does not have."""
     overwritten: int = 0
-    """Rows that the pipeline has written again after the trial's end, which are not compared."""
+    """Rows with other cells that the pipeline has written again since the trial began, which are not compared."""
     undecided: int = 0
-    """Rows that cannot be compared: the table's row may have expired, or may have been deleted or written later."""
+    """Rows that cannot be compared: the table's row may have expired, may have been deleted later, or has no write
+    time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +265,8 @@ class TrialStatus(Model):
     message: str = ""
     """What happens, and what to do."""
     conditions: Annotated[tuple[Condition, ...], keyed_by("type")] = ()
-    """Ready is always present, and True once the trial is completed and promoteWhen, if it is set, holds. Reconciling
-    and Stalled are present only while they are True, and never both."""
+    """Ready is always present, and True once the trial is completed; with promoteWhen only if that holds and the
+    pipeline's spec has not changed. Reconciling and Stalled are present only while they are True, and never both."""
     # Recorded before the Job exists.
     pipeline_generation: int | None = None
     """metadata.generation of the pipeline when the trial began: a changed spec is not promoted."""
@@ -280,7 +281,7 @@ class TrialStatus(Model):
     written_after: int | None = None
     """The fence row's clock at the start, in µs: rows of these records were written after it."""
     written_until: int | None = None
-    """The fence row's clock when the trial began, in µs: rows that were written later are not compared."""
+    """The fence row's clock when the trial began, in µs: a row that differs is not compared if it was written later."""
     started_at: MaybeSince = None
     """When the Job was created."""
     finished_at: MaybeSince = None

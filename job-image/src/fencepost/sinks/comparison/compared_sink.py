@@ -1,7 +1,8 @@
 """A Cassandra sink that writes nothing: it reads the row of each key that the new code produces, and compares.
 
-A cell is compared as the writer would send it, with the cell that the table has.  A row whose cells were written after
-the trial's end is the pipeline's own later one, and is not compared.  What the new code deletes is to be absent.
+A cell is compared as the writer would send it, with the cell that the table has.  A row that differs, and that was
+written since the trial began, is the pipeline's own later one, and is not compared.  What the new code deletes is to be
+absent.
 """
 
 from __future__ import annotations

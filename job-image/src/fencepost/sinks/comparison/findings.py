@@ -31,7 +31,7 @@ class Outcome(IntEnum):
     CHANGED = 1
     ADDED = 2
     OVERWRITTEN = 3
-    """The pipeline has written the key again after the trial's end."""
+    """The table has other cells, which the pipeline has written since the trial began."""
     UNDECIDED = 4
     """The table's row may have expired, or cannot say when it was written."""
     RANGE_DELETED = 5

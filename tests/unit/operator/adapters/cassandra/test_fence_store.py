@@ -392,10 +392,10 @@ async def test_a_start_is_known_from_the_first_claim_on_and_before_it_the_moment
     for row, at in ((created, hour - timedelta(seconds=20)), (taken, hour - timedelta(seconds=10)), (claimed, began)):
         history.found.append(replace(change(None, row, at), written_at=round(at.timestamp() * 1e6)))
 
-    async def at(moment: datetime, *topics: str) -> StartingPoint | NoStart:
+    async def start(moment: datetime, *topics: str) -> StartingPoint | NoStart:
         return await store.committed_at(PLACE, "p", moment, frozenset(topics))
 
     for early in (timedelta(days=1), timedelta(seconds=15), timedelta(seconds=5)):
-        assert await at(hour - early, "t") == NoStart(earliest=began)
-    assert await at(began, "t") == StartingPoint(offsets={"t/0": 7}, topic_ids={"t": "id"}, clock=taken.clock)
-    assert await at(began, "t", "u") == NoStart()
+        assert await start(hour - early, "t") == NoStart(earliest=began)
+    assert await start(began, "t") == StartingPoint(offsets={"t/0": 7}, topic_ids={"t": "id"}, clock=taken.clock)
+    assert await start(began, "t", "u") == NoStart()
