@@ -15,8 +15,8 @@ from fencepost.kafka.answers import refusal
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
-from fencepost_cli.stores.kafka_log import connection_properties
 from fencepost_cli.stores.kafka_names import client_of
+from fencepost_cli.stores.kafka_records import consumer_properties
 
 READ_WITHIN: Final = 30.0
 """Seconds."""
@@ -29,14 +29,7 @@ def leader_epoch(access: KafkaAccess, topic: str, partition: int, offset: int) -
     Raises CliError when Kafka has no record there, or does not answer.
     """
     complaints: deque[KafkaError] = deque(maxlen=20)
-    settings: dict[str, Any] = {
-        **connection_properties(access),
-        "group.id": "fencepost",  # never joined
-        "enable.auto.commit": "false",
-        "auto.offset.reset": "error",
-        "enable.partition.eof": "true",
-        "error_cb": complaints.append,
-    }
+    settings: dict[str, Any] = {**consumer_properties(access), "error_cb": complaints.append}
     place = f"{offset_key(topic, partition)}@{offset}"
     with closing(client_of(lambda own: Consumer(own, logger=QUIET), settings, access.dial)) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])

@@ -39,20 +39,29 @@ def read_records(access: KafkaAccess, ranges: Sequence[Range]) -> Generator[File
         yield from _Reading(access, consumer, complaints, {(part.topic, part.partition): part for part in ranges}).all()
 
 
-@contextmanager
-def _consumer(access: KafkaAccess) -> Iterator[tuple[Consumer, deque[KafkaError]]]:
-    complaints: deque[KafkaError] = deque(maxlen=20)
-    settings: dict[str, Any] = {
+def consumer_properties(access: KafkaAccess) -> dict[str, str]:
+    """Return librdkafka's properties of a consumer whose answers are bounded. Raises CliError.
+
+    librdkafka creates no consumer with an answer that is larger than what it receives, or smaller than a message that
+    it would send: all three are set, whatever the pipeline has.
+    """
+    return {
         **connection_properties(access),
         "auto.offset.reset": "error",
         "enable.auto.commit": "false",
         "enable.partition.eof": "true",
-        "error_cb": complaints.append,
         "fetch.max.bytes": str(FETCHED),
         "group.id": "fencepost",  # never joined
+        "message.max.bytes": str(FETCHED),
         "queued.max.messages.kbytes": "16384",
         "receive.message.max.bytes": str(LARGEST_RECORDS),
     }
+
+
+@contextmanager
+def _consumer(access: KafkaAccess) -> Iterator[tuple[Consumer, deque[KafkaError]]]:
+    complaints: deque[KafkaError] = deque(maxlen=20)
+    settings: dict[str, Any] = {**consumer_properties(access), "error_cb": complaints.append}
     consumer = client_of(lambda own: Consumer(own, logger=QUIET), settings, access.dial)
     try:
         yield consumer, complaints
