@@ -56,6 +56,7 @@ def test_executors_that_java_refuses_end_the_run() -> None:
     assert "exited with code 1" in found["message"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 def test_executors_that_crash_in_a_loop_leave_a_small_scratch_volume_and_each_ones_last_words(
     count: int, tmp_path: Path, unused_tcp_port: int

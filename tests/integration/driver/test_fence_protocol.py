@@ -63,6 +63,7 @@ def test_a_new_partition_is_read_after_the_old_ones_as_they_were(pipeline: Make)
     assert_once(one, 4800)
 
 
+@pytest.mark.long
 def test_a_long_batch_reports_its_progress_and_an_idle_run_that_it_lives(pipeline: Make) -> None:
     """Two of its four tasks run at a time, and what a task has done shows when it ends: 15 s before the batch does."""
     one = pipeline(max_records_per_batch=300)

@@ -73,6 +73,7 @@ def test_after_an_unclean_election_the_table_is_what_kafka_still_holds(pipeline:
     assert violations(seen(one, load, drivers, cluster, keeps=False)) == []
 
 
+@pytest.mark.long
 def test_a_broker_that_is_cut_off_from_the_controller_is_not_asked_who_leads(cluster: Cluster) -> None:
     """It names itself, and a client asks the broker that it asked last: each of the three is that one once."""
     cluster.create("elections", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])

@@ -162,6 +162,7 @@ def test_an_unclean_election_is_data_loss_with_the_range(cluster: Callable[..., 
     assert f"{TOPIC}/0 [40, 100)" in found.message
 
 
+@pytest.mark.long
 def test_a_new_leader_that_has_all_records_is_not_a_data_loss(cluster: Callable[..., Cluster]) -> None:
     """Each restart raises the leader epoch; without truncation the reader continues."""
     kafka = cluster()
@@ -306,6 +307,7 @@ def is_led_elsewhere(cluster: Cluster, ends: Mapping[str, int]) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_what_is_read_from_a_leader_that_was_cut_off_is_lost_under_the_next_leader(
     environment: Environment, tmp_path: Path
 ) -> None:
