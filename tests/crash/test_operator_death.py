@@ -14,10 +14,9 @@ import pytest
 
 from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY, body
-from fakes.stage import ROW, Died, Stage
+from fakes.stage import FAULTS, ROW, Died, Stage
 from fakes.world import NODE_LOSS
 from fencepost.contract import ExitCode
-from fencepost_operator.errors import Unreachable
 from present import present
 
 
@@ -138,9 +137,7 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
 }
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_fault_at_each_write(scene: str, side: str, fault: type[BaseException]) -> None:

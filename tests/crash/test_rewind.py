@@ -14,7 +14,7 @@ from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY, body
 from fakes.paging import Paging
 from fakes.ports import ports_of
-from fakes.stage import POLICY, Died, Stage
+from fakes.stage import FAULTS, POLICY, Died, Stage
 from fakes.stepping_clock import SteppingClock
 from fakes.world import World
 from fencepost.contract import DriverConfig, ExitCode
@@ -128,9 +128,7 @@ async def test_an_undisturbed_rewind() -> None:
     assert [condition.type for condition in status.conditions] == ["Ready"]
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_fault_at_each_write_ends_as_an_undisturbed_rewind(side: str, fault: type[BaseException]) -> None:
     calm = await streaming()

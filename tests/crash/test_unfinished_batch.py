@@ -15,11 +15,10 @@ import pytest
 from fakes.drivers import Driver
 from fakes.gate import SIDES, failing_at
 from fakes.manifests import KEY
-from fakes.stage import Died, Stage
+from fakes.stage import FAULTS, Stage
 from fencepost.contract import ExitCode
 from fencepost_operator.api import MixedOutput
 from fencepost_operator.desired.identity.code import revision_in
-from fencepost_operator.errors import Unreachable
 from present import present
 
 OLD = {"image": "registry.example/job:1", "entrypoint": "orders.job:transform"}
@@ -301,9 +300,7 @@ async def test_turning_back_to_the_old_code_needs_no_extra_run() -> None:
 
 
 @pytest.mark.parametrize("exit_code", [137, ExitCode.FAILED], ids=["died", "failed"])
-@pytest.mark.parametrize(
-    "fault", [pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("side", SIDES)
 async def test_a_fault_at_each_write_of_the_operator(side: str, fault: type[BaseException], exit_code: int) -> None:
     calm = await half_written(code=exit_code)

@@ -6,7 +6,9 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from fakes.gate import Gate
 from fakes.manifests import KEY, body
@@ -15,7 +17,7 @@ from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import FenceRow
 from fencepost_operator.api import Condition, ObjectKey, Pipeline, ReconcileConfig, State, condition_of, read_pipeline
-from fencepost_operator.errors import PortError
+from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.runtime.reconciler import Reconciler
 
 POLICY = ReconcileConfig(cluster_uid="cluster-1")
@@ -24,6 +26,10 @@ ROW = "default/shop/orders"
 
 class Died(BaseException):
     """The operator was killed with -9."""
+
+
+FAULTS: Final = (pytest.param(Died, id="killed"), pytest.param(Unreachable, id="no answer", marks=pytest.mark.long))
+"""What strikes at a write: a kill in `make test`, and in `make soak` also a request without an answer."""
 
 
 @dataclass(slots=True)

@@ -410,7 +410,7 @@ class StartingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoStart:
-    """There is no StartingPoint: nothing is known of then, or not of each topic.
+    """The history has no offsets of that moment, or not of each topic.
 
     `earliest` is the first moment that has one; None where no later one has, and for a snapshot.
     """

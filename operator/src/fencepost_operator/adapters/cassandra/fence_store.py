@@ -20,7 +20,7 @@ from fencepost.fence import (
 from fencepost.fence.cassandra.history import changes_after
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, is_current, new_replication
-from fencepost.fence.history import Change, first_commit, history_hours, hour_of, replayed
+from fencepost.fence.history import NO_CHANGE, Change, first_commit, history_hours, hour_of, replayed
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of, take
 from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex
 from fencepost.state.collector import forget
@@ -387,7 +387,7 @@ def _first_with(table: CassandraFenceTable, pipeline: str, topics: frozenset[str
 
 
 def _changes_of(table: CassandraFenceTable, pipeline: str, hour: datetime) -> Iterator[Change]:
-    epoch = version = -1
+    epoch, version = NO_CHANGE
     for _ in range(_LONGEST_HOUR // _CHANGES_AT_ONCE):
         page = changes_after(
             table.session, table.keyspace, pipeline, hour, epoch=epoch, version=version, limit=_CHANGES_AT_ONCE
