@@ -117,7 +117,9 @@ class Reading:
         return Answer.from_json(found.to_json())
 
     def rows(self, **asked: Any) -> Rows:
-        return present(self.answer(rows=RowsQuestion(**asked)).rows)
+        answer = self.answer(rows=RowsQuestion(**asked))
+        assert answer.refusal is None
+        return present(answer.rows)
 
     def refusal(self, **asked: Any) -> Refusal:
         return present(self.answer(rows=RowsQuestion(**asked)).refusal)

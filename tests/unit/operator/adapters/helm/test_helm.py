@@ -89,8 +89,7 @@ async def test_helm_takes_turns_among_namespaces_and_a_long_queue_is_not_a_failu
     many = [asyncio.create_task(uninstall(helm, ObjectKey("greedy", f"a{n}"))) for n in range(30)]
     await asyncio.sleep(0)
     await uninstall(helm, ObjectKey("small", "b"))
-    assert done.read_text().split().count("a0") == 1
-    assert len(done.read_text().split()) <= 3
+    assert done.read_text().split().index("b") <= 2
     outcomes = await asyncio.gather(*many, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {type(None), Busy}
 
