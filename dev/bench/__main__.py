@@ -20,6 +20,7 @@ from bench.costs import (
     scrapes,
 )
 from bench.delays import apply, latency, lost_node, page_delay, recovery, zombie
+from bench.fleet import measure as fleet
 from bench.options import FOLDER, Options
 from bench.samples import Result
 from bench.stateful import measure as stateful
@@ -53,8 +54,10 @@ IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     "pages": page_delay.measure,
     lost_node.NAME: lost_node.measure,
 }
-WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS}
-ALL: Final = (*BENCHES, *STARTS, *IN_ROUNDS, *IN_PARTS)
+BY_SIZE: Final[Mapping[str, Callable[[Console, Options], Result]]] = {fleet.NAME: fleet.measure}
+"""Programs that can measure another number of pipelines."""
+WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS, **BY_SIZE}
+ALL: Final = (*BENCHES, *STARTS, *IN_ROUNDS, *BY_SIZE, *IN_PARTS)
 LINE_SECONDS: Final = 10.0
 
 
@@ -67,6 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rounds=arguments.rounds,
         only=tuple(arguments.only),
         again=arguments.again,
+        pipelines=arguments.pipelines,
         before_job=arguments.before_job,
         before_operator=arguments.before_operator,
     )
@@ -96,6 +100,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parts.add_argument("--again", action="store_true", help="forget what was measured of these parts")
     rounds = ", ".join(["peers", "memtables", "metrics", *STARTS, *IN_ROUNDS])
     top.add_argument("--rounds", type=int, help=f"rounds ({rounds})")
+    top.add_argument("--pipelines", type=int, help=f"pipelines of the fleet ({', '.join(BY_SIZE)})")
     starts = top.add_argument_group(f"for {', '.join(STARTS)}, which measure an earlier build in turns with this one")
     starts.add_argument("--before-job", metavar="IMAGE", help="a local image of driver, master and workers")
     starts.add_argument("--before-operator", metavar="IMAGE", help="a local image of the operator, with its charts")
@@ -103,6 +108,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     given = found.only or found.rows or found.again
     if given and "all" not in found.names and not set(found.names) & set(IN_PARTS):
         top.error(f"--only, --rows and --again are for {', '.join(IN_PARTS)}")
+    if found.pipelines and "all" not in found.names and not set(found.names) & set(BY_SIZE):
+        top.error(f"--pipelines is for {', '.join(BY_SIZE)}")
     if found.rounds and "all" not in found.names and not set(found.names) & set(WITH_OPTIONS):
         top.error(f"--rounds is for {', '.join(WITH_OPTIONS)}")
     if (found.before_job or found.before_operator) and not set(found.names) & set(STARTS):

@@ -16,7 +16,8 @@ FOLDER: Final = Path(".cache/bench")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`rows` and `rounds` replace the program's own; `only` names parts of it; `again` forgets what was measured.
+    """`rows`, `rounds` and `pipelines` replace the program's own; `only` names parts of it; `again` forgets what was
+    measured.
 
     `before_job` and `before_operator` are images of an earlier build, to be measured in turns with this one.
     """
@@ -26,6 +27,7 @@ class Options:
     rounds: int | None = None
     only: tuple[str, ...] = ()
     again: bool = False
+    pipelines: int | None = None
     before_job: str | None = None
     before_operator: str | None = None
 

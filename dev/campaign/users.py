@@ -102,7 +102,7 @@ class Users:
         name = f"back-{self._rewinds}"
         moment = time.gmtime(time.time() - self.chance.uniform(20, 180))
         asked = {
-            "apiVersion": "streaming.fencepost.dev/v1alpha1",
+            "apiVersion": "streaming.fencepost.dev/v1beta1",
             "kind": "PipelineRewind",
             "metadata": {"name": name},
             "spec": {"pipeline": NAME, "to": {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)}},

@@ -20,7 +20,7 @@ MANAGER: Final = "fencepost-operator"
 """The operator's field manager and the source of its Events."""
 LOOK_SECONDS: Final = 0.05
 """Between two looks at the fence row, which has no watch."""
-_CRDS: Final = "/apis/streaming.fencepost.dev/v1alpha1/namespaces/{namespace}"
+_CRDS: Final = "/apis/streaming.fencepost.dev/v1beta1/namespaces/{namespace}"
 
 
 def status_of_pipeline(world: World, seconds: float) -> None:

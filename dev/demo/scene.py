@@ -198,11 +198,13 @@ class Scene:
         return self.kubectl.items("pods", f"--selector={DRIVER}")
 
     def driver(self, *, seconds: float = 60) -> Object:
-        """Wait for a running driver; return the newest one's pod."""
+        """Wait for a running driver; return the newest one's pod, which is not one that awaits its epoch."""
 
         def running() -> Object | None:
-            found = [pod for pod in self.drivers() if Container.of(pod) is not None]
-            return max(found, key=lambda pod: int(pod["metadata"]["labels"][EPOCH]), default=None)
+            row = self.fence()
+            found = [(int(pod["metadata"]["labels"][EPOCH]), pod) for pod in self.drivers() if Container.of(pod)]
+            begun = [(epoch, pod) for epoch, pod in found if row is not None and epoch <= row.epoch]
+            return max(begun, key=lambda one: one[0], default=(0, None))[1]
 
         return eventually(f"{self.name} has a running driver", running, seconds=seconds, pause=0.2)
 

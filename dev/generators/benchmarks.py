@@ -144,6 +144,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "lost-node": distributions,
     "pages": distributions,
     "operator-memory": distributions,
+    "fleet": distributions,
     "images": distributions,
     "stateful": stateful_section,
 }

@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from fencepost_operator.api.checks import Check, Keywords, Matching, Rule
 from fencepost_operator.api.crd_fields import KINDS
 from fencepost_operator.api.model import ModelField, fields_of, without_marks
-from fencepost_operator.api.vocabulary import GROUP
+from fencepost_operator.api.vocabulary import GROUP, SERVED_TOO
 from generators.yaml_text import yaml_text
 
 Schema = dict[str, Any]
@@ -52,7 +52,7 @@ LAST: Final = ("default", "required", "x-kubernetes-validations", "properties", 
 
 
 def crd(plural: str) -> str:
-    """Return the text of a kind's CRD: its template, with the schemas of its spec and its status."""
+    """Return the text of a kind's CRD: its template, with the schemas of its spec and its status, in each version."""
     found = yaml.safe_load(Path(__file__).with_name(f"{plural}.template.yaml").read_text())
     properties = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     for part, kind in KINDS[plural].items():
@@ -60,7 +60,29 @@ def crd(plural: str) -> str:
         schema = Schemas(is_open=part == "status").of(kind, (), part)
         schema |= {"description": _paragraph(kind.__doc__), **properties[part]}
         properties[part] = _in_order(schema)
+    found["spec"]["versions"] += [_served_too(found["spec"]["versions"][0], name) for name in SERVED_TOO]
     return HEAD + yaml_text(found)
+
+
+def _served_too(version: Schema, name: str) -> Schema:
+    """Return a version with the same schema that is not stored; its descriptions would double the size of the CRD.
+
+    They stay where a field is selectable: Kubernetes refuses equal selectableFields of schemas that are not equal.
+    """
+    schema = version["schema"]["openAPIV3Schema"]
+    if "selectableFields" not in version:
+        schema = _without_descriptions(schema)
+    return {**version, "name": name, "storage": False, "schema": {"openAPIV3Schema": schema}}
+
+
+def _without_descriptions(schema: Schema) -> Schema:
+    found = {keyword: part for keyword, part in schema.items() if keyword != "description"}
+    if "properties" in found:
+        found["properties"] = {name: _without_descriptions(part) for name, part in found["properties"].items()}
+    for keyword in ("items", "additionalProperties"):
+        if keyword in found:
+            found[keyword] = _without_descriptions(found[keyword])
+    return found
 
 
 class Schemas:

@@ -42,7 +42,7 @@ def _section(category: Category) -> Iterator[str]:
 
 def runbook(reason: Reason, found: Guidance) -> str:
     """Return the page of one reason."""
-    first = FIRST[found.category]
+    first = found.first or FIRST[found.category]
     steps = (first, *(step for step in found.steps if step.command != first.command))
     parts = [
         f"{MARK}\n# {reason}",

@@ -69,18 +69,24 @@ def packages() -> dict[str, str]:
     """Return the locked packages of the driver with Spark, on the image's Python, by their names."""
     locked = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     python = labels_of(DOCKERFILE.read_text())["dev.fencepost.python"]
-    image = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    image = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+        "implementation_name": "cpython",
+    }
 
-    def chosen(needed: Mapping[str, str]) -> Mapping[str, Any]:
+    def chosen(needed: Mapping[str, Any]) -> Mapping[str, Any]:
         several = [one for one in locked if one["name"] == needed["name"]]
         (one,) = [one for one in several if one["version"] == needed.get("version", one["version"])]
         return dict(one)
 
-    found, left = dict[str, str](), [{"name": "fencepost", "extra": "spark"}]
+    found, left = dict[str, str](), [{"name": "fencepost", "extra": ["spark"]}]
     while left:
         one = chosen(wanted := left.pop())
         found[one["name"]] = one["version"]
-        needed = one.get("dependencies", []) + one.get("optional-dependencies", {}).get(wanted.get("extra"), [])
+        extras = one.get("optional-dependencies", {})
+        needed = [*one.get("dependencies", []), *(each for name in wanted.get("extra", ()) for each in extras[name])]
         left += [
             each
             for each in needed

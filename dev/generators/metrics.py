@@ -14,6 +14,7 @@ from fencepost.batch import EventTime, SinkWork
 from fencepost.driver.reporting.commit_report import Report, StateSize
 from fencepost.driver.reporting.exposition import DriverCollector
 from fencepost.driver.reporting.run_metrics import RunMetrics
+from fencepost.driver.reporting.telemetry.outbox import Sent
 from fencepost.memory_use import ContainerMemory
 from fencepost.spark.jvm.metrics import Area, Collections, Executor, JvmMetrics
 from fencepost.worker.exposition import Counted, WorkerCollector
@@ -92,11 +93,12 @@ def operator() -> Iterator[Described]:
     """Yield what the operator has; all series of pipelines have `namespace` and `name`."""
     metrics = PrometheusMetrics()
     PrometheusPageMetrics(metrics.registry)
-    for registry in (metrics._registry, metrics._pipelines):
-        for collector in _collectors(registry):
-            if isinstance(collector, MetricWrapperBase):
-                (family,) = collector.describe()
-                yield _described(family.name, family.type, family.documentation, collector._labelnames)
+    for collector in _collectors(metrics.registry):
+        if isinstance(collector, MetricWrapperBase):
+            (family,) = collector.describe()
+            yield _described(family.name, family.type, family.documentation, collector._labelnames)
+    for series in metrics._pipelines:
+        yield Described(series.name, series.kind, series.words, tuple(series.labels))
     yield from _sampled(MemoryCollector(lambda: _MEMORY).collect)
     unsent = OldestUnsent()
     unsent.by_namespace = lambda: {"flights": 1.0}
@@ -112,8 +114,11 @@ def driver() -> Iterator[Described]:
             work={"orders": SinkWork()}, event_time=EventTime(watermark=0), state=StateSize(used=0, room=0),
         )
     )  # fmt: skip
+    sent = {"openTelemetry": Sent(), "openLineage": Sent()}
     return _sampled(
-        DriverCollector(run_metrics, epoch=1, jvm=lambda: _JVM, jvm_process=1, memory=lambda: _MEMORY).collect
+        DriverCollector(
+            run_metrics, epoch=1, jvm=lambda: _JVM, jvm_process=1, memory=lambda: _MEMORY, sent=lambda: sent
+        ).collect
     )
 
 

@@ -79,7 +79,7 @@ FLEET: Final = Board(
             number("Pipelines", f"count({of_operator('fencepost_pipeline_ready')})"),
             number("Not ready", f"count({of_operator('fencepost_pipeline_ready')} == 0) or vector(0)"),
             number("Falling behind", f"sum({of_operator('fencepost_pipeline_falling_behind')})"),
-            number("Restarting by plan", "max(fencepost_planned_restarts)"),
+            number("Restarting by plan", "sum(fencepost_planned_restarts)"),
             number(
                 "Least time to data loss",
                 "min(fencepost_pipeline_time_to_data_loss_seconds) or vector(Inf)",
@@ -87,7 +87,9 @@ FLEET: Final = Board(
                 "Until Kafka may delete a record that is not committed.",
             ),
             number(
-                "Replica that acts", "sum(fencepost_operator_leader)", about="1; at 0 no failed driver is replaced."
+                "Shards without a replica",
+                "count(max by (shard) (fencepost_operator_leader) == 0) or vector(0)",
+                about="0; no failed driver of the pipelines in others is replaced.",
             ),
         ),
         "Progress": (
@@ -347,12 +349,14 @@ OPERATOR: Final = Board(
                 title="Planned restarts",
                 unit="short",
                 queries={
-                    "max(fencepost_planned_restarts)": "in progress",
-                    "max(fencepost_planned_restarts_queued)": "waiting",
+                    "sum(fencepost_planned_restarts)": "in progress",
+                    "sum(fencepost_planned_restarts_queued)": "waiting",
                 },
             ),
             Panel(
-                title="Replica that acts", unit="short", queries={"max by (pod) (fencepost_operator_leader)": "{{pod}}"}
+                title="Shards of each replica",
+                unit="short",
+                queries={"sum by (pod) (fencepost_operator_leader)": "{{pod}}"},
             ),
         ),
         "Process": (

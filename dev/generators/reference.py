@@ -21,7 +21,7 @@ REFERENCE: Final = ROOT / "docs/reference.md"
 
 HEAD: Final = """# Every field of a StreamingPipeline
 
-`apiVersion: streaming.fencepost.dev/v1alpha1`, `kind: StreamingPipeline`, short name `spl`. The same text is in the
+`apiVersion: streaming.fencepost.dev/v1beta1`, `kind: StreamingPipeline`, short name `spl`. The same text is in the
 cluster: `kubectl explain spl.spec.source.kafka`. This page is written from the CRDs (`make reference`).
 """
 REWIND_HEAD: Final = """# Every field of a PipelineRewind
@@ -38,7 +38,7 @@ WHOLE: Final = {"spec.cluster.affinity", "spec.cluster.tolerations"}
 
 
 def render(crd: dict[str, Any], rewinds: dict[str, Any], trials: dict[str, Any]) -> str:
-    """Return the page for the CRDs, of one version each."""
+    """Return the page for the CRDs, of the version that is stored."""
     schema, rewind, trial = _schema(crd), _schema(rewinds), _schema(trials)
     return "\n".join(
         [

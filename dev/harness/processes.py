@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,30 @@ def ask(url: str, body: object | None = None) -> Any:
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
         text = answer.read()
     return json.loads(text) if text else None
+
+
+def killed(act: Callable[[], None], arrange: Callable[[Callable[[], None]], object], *, at: int) -> bool:
+    """Fork a process that does `act` and is killed at its `at`th step; return whether it was.
+
+    `arrange` gets what counts a step, and has it called around whatever is to be interrupted. Raises AssertionError
+    when `act` fails.
+    """
+    child = os.fork()
+    if child == 0:
+        left = at
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            arrange(step)
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the process failed"
+    return os.WIFSIGNALED(status)

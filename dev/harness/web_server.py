@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,12 +39,14 @@ class Quiet(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(handler: Handling, *, host: str = "127.0.0.1") -> Iterator[int]:
+def serving(handler: Handling, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve on a free port of an address of this machine, each connection in a thread; yield the port.
 
-    Requests that are not answered at the end do not keep it from ending.
+    With `tls` it serves HTTPS.  Requests that are not answered at the end do not keep it from ending.
     """
     server = ThreadingHTTPServer((host, 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=partial(server.serve_forever, POLL), name="web server")
     thread.start()
     try:

@@ -57,6 +57,11 @@ MODULES: Final = (
     Module(name="driver/plan", sources=("job-image/src/fencepost/driver/planning/plan.py",), tests=LOOP_TESTS),
     Module(name="driver/planner", sources=("job-image/src/fencepost/driver/planning/planner.py",), tests=LOOP_TESTS),
     Module(
+        name="driver/pacing",
+        sources=("job-image/src/fencepost/driver/planning/pacing.py",),
+        tests=("tests/unit/driver/test_pacing.py",),
+    ),
+    Module(
         name="driver/stateful/plan",
         sources=("job-image/src/fencepost/driver/stateful/plan.py",),
         tests=("tests/unit/driver/test_stateful_plan.py", "tests/unit/driver/test_stateful_run.py"),

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from release import chart, images, sbom
+from release import chart, images, provenance, sbom
+from release.command import output_of
 from release.dry_run import INTO, DryRun
 from release.version import ReleaseError, date, notes, the_version
 
@@ -34,6 +35,14 @@ def write_sbom(image: str, into: Path) -> None:
     sbom.write(sbom.document(listed, name=name, version=the_version(), digest=digest), into)
 
 
+def write_provenance(command: str, into: Path, bases: dict[str, str]) -> None:
+    """Write the predicate of what this command made from this checkout, by BUILDER. Raises ReleaseError."""
+    revision = output_of(["git", "rev-parse", "HEAD"]).strip()
+    builder = os.environ.get("BUILDER", "python -m release")
+    found = provenance.provenance(revision=revision, command=command, bases=bases, builder=builder)
+    provenance.write(found, into)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="release", description="The parts of a release.")
@@ -45,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("sbom", help="write the CycloneDX document of an image")
     listing.add_argument("image", help="NAME@sha256:…")
     listing.add_argument("into", type=Path)
+    origin = commands.add_parser("provenance", help="write SLSA's predicate of what a command made from this checkout")
+    origin.add_argument("made_by", metavar="COMMAND")
+    origin.add_argument("into", type=Path)
     commands.add_parser("dry-run", help="make and verify everything, and publish nothing")
     return top
 
@@ -70,6 +82,8 @@ def main() -> int:
                 sys.stdout.write(f"{chart.package(Path('helm'), INTO, registry=registry)}\n")
             case "sbom":
                 write_sbom(arguments.image, arguments.into)
+            case "provenance":
+                write_provenance(arguments.made_by, arguments.into, bases)
             case _:
                 DryRun(registry=registry, bases=bases).run()
     except ReleaseError as error:

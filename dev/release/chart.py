@@ -6,11 +6,14 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from release.command import output_of
 from release.version import ROOT, ReleaseError
+
+COMMAND: Final = "python -m release chart"
 
 
 def package(helm: Path, into: Path, *, registry: str) -> Path:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from release import chart, images, sbom, signatures, wheels
+from release import chart, images, provenance, sbom, signatures, wheels
 from release.command import output_of
-from release.registry import local_registry
+from release.registry import changed_copy, local_registry
 from release.version import ROOT, date, notes, the_version
 from testbed.engine import SECRETS
 from testbed.home import Home
@@ -53,19 +53,20 @@ class DryRun:
         self.scratch.mkdir(parents=True)
         try:
             self._text()
-            self._wheels()
+            packed = self._wheels()
             archive = self._chart()
             signer = self._signer()
+            if signer is not None:
+                self._attested_wheels(signer, packed)
             with local_registry(self.programs / "docker-registry", self.scratch) as local:
                 for image in images.IMAGES:
                     reference = self._image(image, local)
                     if signer is not None:
                         self._signed_image(signer, image, reference)
-                digest = self._pushed_chart(archive, local)
+                pushed = self._pushed_chart(archive, local)
                 if signer is not None:
-                    signer.sign(digest)
-                    signer.verify(digest)
-                    say("chart: signature verified with the public key")
+                    origin = self._provenance("chart", chart.COMMAND, {})
+                    self._signed(signer, "chart", pushed, slsaprovenance1=origin)
         finally:
             shutil.rmtree(self.scratch)
         say(f"build/release has {', '.join(sorted(path.name for path in INTO.iterdir()))}")
@@ -80,9 +81,19 @@ class DryRun:
         if missing := images.unpinned(self.bases):
             say(f"bases: {', '.join(missing)} not by digest, which a release needs")
 
-    def _wheels(self) -> None:
-        wheels.verify(wheels.build(Path(os.environ.get("UV", "uv")), INTO), self.version)
+    def _wheels(self) -> list[Path]:
+        packed = wheels.build(Path(os.environ.get("UV", "uv")), INTO)
+        wheels.verify(packed, self.version)
         say("wheels: three, each with the files of its source and nothing else")
+        return packed
+
+    def _attested_wheels(self, signer: signatures.Signer, packed: list[Path]) -> None:
+        origin = self._provenance("wheels", wheels.COMMAND, {})
+        for wheel in packed:
+            bundle = signer.attest_file(wheel, origin)
+            signer.verify_file(wheel, bundle, origin)
+            signer.refuse_file(wheel, bundle)
+        say("wheels: provenance verified with the public key; with one more byte, each is refused")
 
     def _chart(self) -> Path:
         helm = self.programs / "helm"
@@ -121,16 +132,22 @@ class DryRun:
         return INTO / f"{image.name}.cdx.json"
 
     def _signed_image(self, signer: signatures.Signer, image: images.Image, reference: str) -> None:
-        origin = signatures.provenance(
-            revision=self.revision, command=f"docker build -f {image.dockerfile} .", bases=self.bases
+        origin = self._provenance(image.name, f"docker build -f {image.dockerfile} .", self.bases)
+        self._signed(signer, image.name, reference, cyclonedx=self._bom(image), slsaprovenance1=origin)
+
+    def _provenance(self, name: str, command: str, bases: Mapping[str, str]) -> Path:
+        origin = provenance.provenance(
+            revision=self.revision, command=command, bases=bases, builder="make release-dry-run"
         )
-        predicate = INTO / f"{image.name}.provenance.json"
-        signatures.write(origin, predicate)
+        return provenance.write(origin, INTO / f"{name}.provenance.json")
+
+    def _signed(self, signer: signatures.Signer, name: str, reference: str, **predicates: Path) -> None:
         signer.sign(reference)
-        signer.attest(reference, "cyclonedx", self._bom(image))
-        signer.attest(reference, "slsaprovenance1", predicate)
-        signer.verify(reference, "cyclonedx", "slsaprovenance1")
-        say(f"{image.name}: signature, SBOM and provenance verified with the public key")
+        for kind, predicate in predicates.items():
+            signer.attest(reference, kind, predicate)
+        signer.verify(reference, **predicates)
+        signer.refuse(changed_copy(reference), *predicates)
+        say(f"{name}: signature and {', '.join(predicates)} verified with the public key; a changed copy is refused")
 
     def _pushed_chart(self, archive: Path, local: str) -> str:
         helm = self.programs / "helm"

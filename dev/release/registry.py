@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Final
+from urllib.request import Request, urlopen
 
 from release.version import ReleaseError
 
 ANSWERS_WITHIN: Final = 30.0
 _SETTINGS: Final = "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {blobs}}}}}\nhttp: {{addr: '{address}'}}\n"
+
+
+_KINDS: Final = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+_SIGNED: Final = ("sig", "att")
+"""The tags in which cosign keeps what belongs to sha256:abc: sha256-abc.sig and sha256-abc.att."""
 
 
 @contextmanager
@@ -31,6 +41,49 @@ def local_registry(program: Path, folder: Path) -> Iterator[str]:
         finally:
             child.terminate()
             child.wait()
+
+
+def changed_copy(reference: str) -> str:
+    """Push a changed image or chart with the signatures of NAME@sha256:…, and return its NAME@sha256:….
+
+    An attacker with the right to push can do that. Raises ReleaseError.
+    """
+    name, _, digest = reference.partition("@")
+    kind, text = _manifest(name, digest)
+    changed = json.dumps({**json.loads(text), "annotations": {"changed": "yes"}}).encode()
+    fresh = f"sha256:{hashlib.sha256(changed).hexdigest()}"
+    _push(name, fresh, kind, changed)
+    for suffix in _SIGNED:
+        signed, copy = (f"{one.replace(':', '-')}.{suffix}" for one in (digest, fresh))
+        _push(name, copy, *_manifest(name, signed))
+    return f"{name}@{fresh}"
+
+
+def _manifest(name: str, tag: str) -> tuple[str, bytes]:
+    answer = _request(name, tag, headers={"Accept": ", ".join(_KINDS)})
+    return answer.headers["Content-Type"], answer.body
+
+
+def _push(name: str, tag: str, kind: str, manifest: bytes) -> None:
+    _request(name, tag, method="PUT", data=manifest, headers={"Content-Type": kind})
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    headers: Message
+    body: bytes
+
+
+def _request(
+    name: str, tag: str, *, headers: Mapping[str, str], method: str = "GET", data: bytes | None = None
+) -> _Answer:
+    address, _, repository = name.partition("/")
+    url = f"http://{address}/v2/{repository}/manifests/{tag}"
+    try:
+        with urlopen(Request(url, data=data, method=method, headers=dict(headers)), timeout=ANSWERS_WITHIN) as answer:
+            return _Answer(answer.headers, answer.read())
+    except OSError as error:
+        raise ReleaseError(f"{method} {url}: {error}") from error
 
 
 def _await(address: str, child: subprocess.Popen[bytes], log: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from release.command import output_of
 from release.version import ROOT, ReleaseError
 
+COMMAND: Final = "uv build --all-packages --wheel"
 SOURCES: Final = {
     "fencepost": ROOT / "job-image/src",
     "fencepost_operator": ROOT / "operator/src",

@@ -26,7 +26,8 @@ EARLIEST = 60
 LATEST = "7 days"
 """How long an hour is kept after the newest departure that was read. A later record for that hour does not count.
 
-A day is enough for late flights. The rest is for a backlog, in which one Kafka partition may be read ahead of another.
+A day is enough for late flights. The rest is for records that are out of order in Kafka. A backlog needs none of it:
+its partitions are read in the order of the records' timestamps.
 """
 
 

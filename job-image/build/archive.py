@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, Variable
+from fencepost.contract import DriverConfig, KafkaSource, Variable
 from fencepost.contract.spark_conf import DRIVER_CLASS_PATH, EXECUTOR_CLASS_PATH
 from fencepost.kafka.reader import read
 from fencepost.spark import session, source
@@ -105,7 +105,7 @@ def driver(option: Callable[[str], str], authors: Mapping[str, str]) -> Iterator
     """Run a driver's JVM, as a run does."""
     config = DriverConfig(
         pipeline="build", epoch=1, entrypoint="", args=(), code="", sinks=(), fence_keyspace="", executors=1,
-        source=KafkaSource(bootstrap_servers="", topics=()), cassandra=CassandraEndpoint(contact_points=()),
+        source=KafkaSource(bootstrap_servers="", topics=()),
         consistency="ONE", batch_interval=0, spark_master=MASTER, termination_grace=1,
         spark_conf={
             **authors,

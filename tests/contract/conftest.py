@@ -10,11 +10,18 @@ import pytest
 from cassandra.cluster import Session
 
 from contract.cassandra import open_session
+from contract.postgresql import session_with
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.postgresql.schema import create_schema as create_tables
+from fencepost.fence.postgresql.session import Session as PostgresqlSession
+from fencepost.fence.postgresql.table import PostgresqlFenceTable
 from fencepost.fence.sqlite.database import Database
 from fencepost.fence.sqlite.table import SCHEMA, SqliteFenceTable
 from fencepost.fence.table import FenceTable
+from postgresql_server import Server, free_port, running
+
+POSTGRESQL_SCHEMA = "fencepost"
 
 
 @pytest.fixture(scope="package")
@@ -34,7 +41,33 @@ def cassandra(request: pytest.FixtureRequest, session: Session) -> Iterator[Cass
     table.finish_history()
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("cassandra", marks=pytest.mark.integration)])
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a PostgreSQL of the test session's own."""
+    with running(tmp_path_factory.mktemp("postgresql") / "log", port=free_port()) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def postgresql_session(server: Server) -> Iterator[PostgresqlSession]:
+    with closing(session_with(server)) as session:
+        create_tables(session, POSTGRESQL_SCHEMA)
+        yield session
+
+
+@pytest.fixture
+def postgresql(postgresql_session: PostgresqlSession) -> PostgresqlFenceTable:
+    """Return the real table, in a schema of this session's."""
+    return PostgresqlFenceTable(postgresql_session, POSTGRESQL_SCHEMA)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        *(pytest.param(name, marks=pytest.mark.integration) for name in ("cassandra", "postgresql")),
+    ]
+)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FenceTable]:
     """Return each table in turn: what holds of one holds of the others."""
     match request.param:
@@ -43,5 +76,5 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FenceTable
         case "sqlite":
             with closing(Database(tmp_path / "fence.sqlite", SCHEMA)) as database:
                 yield SqliteFenceTable(database)
-        case _:
-            yield request.getfixturevalue("cassandra")
+        case name:
+            yield request.getfixturevalue(name)

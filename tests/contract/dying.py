@@ -57,7 +57,7 @@ def purge_until(config: DriverConfig, credentials: tuple[str, str], timestamp: i
     (sink,) = config.sinks
     assert isinstance(sink, CassandraSink)
     ranges: Mapping[str, tuple[int, int]] = {"t/0": (0, 6_000)}
-    purgeable(connect(config.cassandra, credentials=credentials), sink, config).purge(ranges, timestamp)
+    purgeable(connect(config.cluster, credentials=credentials), sink, config).purge(ranges, timestamp)
 
 
 def kill_after(owner: type, method: str, calls: int) -> None:

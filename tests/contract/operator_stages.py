@@ -9,15 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from contract.cassandra import open_session
 from fakes.connections import connection_to
+from fakes.fence_stores import CassandraFenceStore
 from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
-from fencepost.contract import ReportedLoss, topics_of
-from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.releases import HelmReleases
@@ -31,6 +27,7 @@ from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
 from fencepost_operator.adapters.kubernetes.revisions import KubernetesRevisions
 from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
+from fencepost_operator.adapters.kubernetes.trials import KubernetesTrials
 from fencepost_operator.api import GROUP, KIND, VERSION, CassandraConnection, KafkaConnection, ObjectKey
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.ports import Ports
@@ -38,7 +35,6 @@ from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from flights.topics import Topics
 from harness.waiting import answered
 from integration.operator.cluster import PIPELINES, own_namespace
-from present import present
 from testbed.environment import Environment
 
 T = TypeVar("T")
@@ -55,8 +51,7 @@ class Stage:
 
     `owner` is the uid that Jobs are made under, `reference` who that is, `stranger` (name, uid) another object of that
     kind.  `wait` lets some time pass, `topic` names
-    one with two empty partitions.  `report` records a loss as a driver does, and `commit` claims a row at offset 0,
-    commits up to these offsets, and returns the row once the history has it.
+    one with two empty partitions.
     """
 
     ports: Ports
@@ -67,8 +62,6 @@ class Stage:
     cassandra: CassandraConnection
     kafka: KafkaConnection
     wait: Callable[[], Awaitable[None]]
-    report: Callable[[str, ReportedLoss], None]
-    commit: Callable[[str, Mapping[str, int]], FenceRow]
     attempts: int = field(default=60)
 
     async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
@@ -106,8 +99,6 @@ async def in_memory() -> AsyncIterator[Stage]:
         cassandra=_cassandra("shop", port=9042, account=None),
         kafka=KafkaConnection(namespace="shop", bootstrap_servers="kafka:9092", topics=("empty",)),
         wait=wait,
-        report=world.table.report_loss,
-        commit=lambda row, ends: _committed(world.fence(row), ends),
     )
 
 
@@ -149,6 +140,7 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
                 releases=HelmReleases(api=api, helm=helm, clock=clock, namespace=key.namespace),
                 rewinds=KubernetesRewinds(api, recorder),
                 purges=KubernetesPurges(api, runs, clock),
+                trials=KubernetesTrials(api, recorder),
                 runs=runs,
                 revisions=KubernetesRevisions(api),
                 objects=objects,
@@ -164,26 +156,4 @@ async def on_the_testbed(testbed: Environment, home: Path) -> AsyncIterator[Stag
             cassandra=_cassandra(key.namespace, port=testbed.cassandra_port, account="account"),
             kafka=kafka,
             wait=wait,
-            report=_report,
-            commit=_commit,
         )
-
-
-def _report(row: str, loss: ReportedLoss) -> None:
-    table = CassandraFenceTable.over(open_session(), KEYSPACE)
-    table.report_loss(row, loss)
-    table.close()
-
-
-def _commit(row: str, ends: Mapping[str, int]) -> FenceRow:
-    table = CassandraFenceTable.over(open_session(), KEYSPACE)
-    made = _committed(Fence(table, row), ends)
-    table.close()
-    return made
-
-
-def _committed(fence: Fence, ends: Mapping[str, int]) -> FenceRow:
-    begins, ids = dict.fromkeys(ends, 0), dict.fromkeys(topics_of(ends), "id")
-    start = Starting(offsets=begins, planned=ends, topic_ids=ids)
-    held = fence.claim(epoch=present(fence.read()).epoch, driver="pod", code="image", start=lambda _: start)
-    return fence.commit(held, offsets=ends, planned=ends, records=sum(ends.values()), duration_ms=1)

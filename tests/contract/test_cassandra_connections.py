@@ -19,7 +19,7 @@ from fencepost.contract import LOCAL_SERIAL, CassandraEndpoint, CassandraTls
 from fencepost.fence import Fence, FenceDatacenterUnknown, FenceTlsFailed, FenceUnavailable, Starting
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema, new_replication
-from fencepost.fence.cassandra.tls import TlsMaterial, of_folder
+from fencepost.fence.tls import TlsMaterial, of_folder
 from fencepost_operator.adapters.cassandra.durability_settings import read_settings
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 from fencepost_operator.adapters.cassandra.login import Login
@@ -166,7 +166,7 @@ def test_a_node_without_tls_is_named(authority: Authority, dial: Connect) -> Non
 )
 def test_an_authority_that_cannot_be_read_is_named(texts: Mapping[str, str]) -> None:
     with pytest.raises(FenceTlsFailed, match=r"ca\.crt") as caught:
-        TlsMaterial.of(texts).context(CassandraTls())
+        TlsMaterial.of(texts).context()
     assert "SECRET" not in str(caught.value)
 
 
@@ -184,7 +184,7 @@ def test_a_key_that_cannot_be_used_is_named_and_never_shown(authority: Authority
     for words, (shown, private) in cases.items():
         material = TlsMaterial.of({"ca.crt": authority.text, "tls.crt": shown, "tls.key": private})
         with pytest.raises(FenceTlsFailed, match=words) as caught:
-            material.context(CassandraTls())
+            material.context()
         assert "SECRET" not in str(caught.value)
         assert "BEGIN" not in f"{material!r} {caught.value}"
     for missing in ("tls.crt", "tls.key"):

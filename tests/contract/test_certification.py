@@ -83,7 +83,7 @@ def test_a_store_without_it_is_found(
 def store(password: str | None = None) -> StoreToCertify:
     place = environment.load()
     return StoreToCertify(
-        endpoint=CassandraEndpoint(contact_points=(place.cassandra_host,), port=place.cassandra_port),
+        cassandra=CassandraEndpoint(contact_points=(place.cassandra_host,), port=place.cassandra_port),
         credentials=(place.cassandra_username, password or place.cassandra_password),
     )
 
@@ -107,7 +107,7 @@ def test_an_account_without_the_right_breaks_one_promise_and_tries_no_other(sess
     session.execute(f"CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true", timeout=60)
     place = environment.load()
     theirs = StoreToCertify(
-        endpoint=CassandraEndpoint(contact_points=(place.cassandra_host,), port=place.cassandra_port),
+        cassandra=CassandraEndpoint(contact_points=(place.cassandra_host,), port=place.cassandra_port),
         credentials=(name, "secret"),
     )
     try:

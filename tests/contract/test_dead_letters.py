@@ -15,8 +15,9 @@ import pytest
 from cassandra.cluster import Session
 
 from fencepost.fence import Fence
-from fencepost.fence.cassandra.dead_letters import CHUNK, CHUNKS_OUTLIVE, LONGEST_TEXT, DeadLetter, DeadLetters, letter
+from fencepost.fence.cassandra.dead_letters import CHUNK, CHUNKS_OUTLIVE, DeadLetters
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
+from fencepost.fence.letters import LONGEST_TEXT, DeadLetter, letter
 from present import present
 
 pytestmark = pytest.mark.integration

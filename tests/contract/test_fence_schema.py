@@ -13,10 +13,10 @@ from cassandra.cluster import Session
 
 from contract.cassandra import open_session
 from fakes.connections import connection_to
+from fakes.fence_stores import CassandraFenceStore
 from fencepost.fence import Fence, FenceRow, FenceSchemaInvalid, FenceSchemaMissing, FenceUnauthorized, FenceUnavailable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
-from fencepost_operator.adapters.cassandra import fence_store
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra import fences
 from fencepost_operator.api import CassandraConnection, ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 from harness.waiting import answered
@@ -42,7 +42,7 @@ def keyspace(session: Session) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that does much else takes its time for a schema."""
-    monkeypatch.setattr(fence_store, "_ANSWER_WITHIN", 400.0)
+    monkeypatch.setattr(fences, "_ANSWER_WITHIN", 400.0)
 
 
 @pytest.fixture
@@ -70,6 +70,9 @@ class Accounts:
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         del key, name
         return self.data
+
+    def forget_secrets(self, namespace: str) -> None:
+        """They never change."""
 
 
 def connection(keyspace: str, *, create: bool = True) -> CassandraConnection:

@@ -1,4 +1,4 @@
-"""One suite for all fence tables: what the double promises, SQLite and Cassandra keep."""
+"""One suite for all fence tables: what the double promises, the databases keep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import uuid
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,10 @@ from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from fencepost.fence.errors import FenceSchemaInvalid
-from fencepost.fence.history import restored
+from fencepost.fence.history import hour_of, restored
 from fencepost.fence.memory import MemoryFenceTable
+from fencepost.fence.postgresql.history import changes_of_hour
+from fencepost.fence.postgresql.table import PostgresqlFenceTable
 from fencepost.fence.promises import Promise
 from fencepost.fence.promises.table import PROMISES
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of
@@ -219,6 +221,15 @@ def test_forgetting_takes_the_progress_along_and_leaves_the_row(table: FenceTabl
     assert table.read(row.pipeline) == row
 
 
+def test_the_epoch_alone_is_read_as_the_row_has_it(table: FenceTable, row: FenceRow) -> None:
+    assert table.read_epoch(row.pipeline) is None
+    table.insert(row)
+    assert table.read_epoch(row.pipeline) == row.epoch
+    after = replace(row, epoch=row.epoch + 1, version=row.version + 1, clock=row.clock + 2)
+    assert table.swap(row, after)
+    assert table.read_epoch(row.pipeline) == row.epoch + 1
+
+
 def test_the_table_knows_the_time(table: FenceTable) -> None:
     """Of one machine, or of two whose clocks are kept: what is not within a day is another unit."""
     assert abs(table.server_time() - time.time() * 1e6) < 24 * 3600 * 1e6
@@ -257,6 +268,10 @@ def _history(table: FenceTable, pipeline: str, folder: Path) -> list[FenceRow]:
     if isinstance(table, CassandraFenceTable):
         table.finish_history()
         return [seen for _, seen in restored(pipeline, read_changes(table.session, table.keyspace, pipeline))]
+    if isinstance(table, PostgresqlFenceTable):
+        hours = {hour_of(datetime.now(UTC) - timedelta(minutes=ago)) for ago in (0, 10)}
+        read = (changes_of_hour(table.session, table.schema, pipeline, hour) for hour in hours)
+        return [seen for _, seen in restored(pipeline, (one for changes in read for one in changes))]
     with closing(Database(folder / "fence.sqlite", SCHEMA)) as database, database.reading() as connection:
         found = connection.execute("SELECT content FROM fencepost_changes WHERE pipeline = ?", (pipeline,)).fetchall()
     return [decode(FenceRow, content, "a change") for (content,) in found]

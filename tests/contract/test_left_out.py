@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fencepost.contract import Acceptance, Loss, Reason, TopicChange
-from fencepost.fence.cassandra.left_out import LeftOut, LeftOutRecords
+from fencepost.fence.cassandra.left_out import LeftOutRecords
 from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.fence.left_out import LeftOut
 
 pytestmark = pytest.mark.integration
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract.operator_stages import Stage, in_memory, on_the_testbed
+from fakes.fence_stores import CassandraFenceStore
 from fakes.manifests import values_of
 from fakes.secrets import Secrets
-from fencepost.contract import Loss, Reason, ReportedLoss, TopicChange
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
-from fencepost_operator.api import Event, EventType, Pipeline, ReconcileConfig, Revision, Spec, State
+from fencepost_operator.api import Event, EventType, Pipeline, ReconcileConfig, Revision, Spec, StableStatus, State
 from fencepost_operator.desired.identity.revision import controller_revision
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_config import run_config
@@ -25,17 +23,17 @@ from fencepost_operator.desired.jobs.run_job import run_job
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import (
     Known,
-    NoStart,
     ReleaseState,
     Retention,
     Run,
-    StartingPoint,
     UnreadRecords,
     Watermarks,
 )
 from harness.waiting import answered, eventually_async
 from present import present
 from testbed.environment import load
+
+PINNED = "bbbbbbbb-0000-11f1-8000-000000000000"
 
 
 @pytest.fixture(params=["memory", pytest.param("testbed", marks=pytest.mark.integration)])
@@ -144,6 +142,24 @@ async def test_a_release_comes_and_goes(stage: Stage) -> None:
     await releases.uninstall(key)
     assert await releases.release(key) is None
     assert await releases.cluster(key) is None
+
+
+async def test_an_older_generation_stays_where_a_run_works_on_it(stage: Stage) -> None:
+    releases, key = stage.ports.releases, stage.key
+    await releases.install(key, await values(stage))
+    first = set((await releases.objects(key, urgent=False)).found)
+    await releases.install(key, await values(stage, generation=2), keep=1)
+    both = await releases.objects(key, urgent=False)
+    assert first < set(both.found)
+    assert both.damage == ()
+    cluster = present(await releases.cluster(key))
+    assert (cluster.generation, [(each.generation, each.workers) for each in cluster.others]) == (2, [(1, 1)])
+    await releases.install(key, await values(stage))  # a next run that failed: back to the one that works
+    back = await releases.objects(key, urgent=False)
+    assert (set(back.found), back.damage) == (first, ())
+    await releases.install(key, await values(stage, generation=3), keep=1)
+    await releases.prune(key, list(first))
+    assert {found.generation for found in (await releases.objects(key, urgent=False)).found} == {3}
 
 
 async def refused(stage: Stage, generation: int) -> None:
@@ -261,70 +277,6 @@ async def test_references_say_what_is_missing(stage: Stage) -> None:
         await stage.ports.objects.secret(stage.key, "absent")
 
 
-# The fence
-
-
-async def test_a_pipeline_whose_driver_reported_nothing_has_no_progress(stage: Stage) -> None:
-    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/quiet"
-    await fences.create(place, row, "me")
-    assert await fences.read_progress(place, row) is None
-
-
-async def test_a_fence_row_is_created_once_and_taken_over_from_where_it_stands(stage: Stage) -> None:
-    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/orders"
-    assert await fences.read(place, row) is None
-    await fences.create(place, row, "me")
-    await fences.create(place, row, "another owner")
-    made = present(await fences.read(place, row))
-    assert (made.owner, made.epoch, made.version, made.driver) == ("me", 0, 0, None)
-    taken = await fences.take_over(place, row, 0, 0, "me again")
-    assert (taken.owner, taken.epoch, taken.version, taken.driver) == ("me again", 1, 1, None)
-    assert await fences.read(place, row) == taken
-    for epoch, version in ((0, 0), (1, 0), (0, 1)):
-        with pytest.raises(Conflict):
-            await fences.take_over(place, row, epoch, version, "me")
-        with pytest.raises(Conflict):
-            await fences.release(place, row, epoch, version)
-    await fences.release(place, row, 1, 1)
-    await fences.release(place, row, 1, 1)
-    assert await fences.read(place, row) is None
-    with pytest.raises(Conflict):
-        await fences.take_over(place, row, 1, 1, "me")
-
-
-async def test_a_loss_is_read_by_its_id_and_accepted_once_it_is_reported(stage: Stage) -> None:
-    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/losing"
-    loss = Loss(reason=Reason.OFFSET_OUT_OF_RANGE, ranges={"t/0": (3, 9)}, topics={"t": TopicChange("id", "id")})
-    await fences.create(place, row, "me")
-    assert await fences.read_loss(place, row, 0, loss.id) is None
-    with pytest.raises(Conflict):
-        await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
-    await asyncio.to_thread(stage.report, row, ReportedLoss(loss=loss, epoch=2, at=datetime(2026, 1, 2, tzinfo=UTC)))
-    found = present(await fences.read_loss(place, row, 0, loss.id))
-    assert (found.loss, found.epoch, found.acceptance) == (loss, 2, None)
-    assert await fences.read_loss(place, row, 1, loss.id) is None
-    assert await fences.read_loss(place, row, 0, "0123456789ab") is None
-    for _ in range(2):
-        await fences.accept_loss(place, row, 0, loss.id, by="kim", choice="")
-        found = present(await fences.read_loss(place, row, 0, loss.id))
-        assert found.acceptance is not None
-        assert (found.acceptance.by, found.acceptance.choice) == ("kim", "")
-
-
-async def test_what_was_committed_at_a_moment_is_known_from_the_first_claim_on(stage: Stage) -> None:
-    fences, place, row = stage.ports.fences, stage.cassandra, f"contract/{stage.key.namespace}/tried"
-    await fences.create(place, row, "me")
-    await fences.take_over(place, row, 0, 0, "me")
-    made = await asyncio.to_thread(stage.commit, row, {"t/0": 7})
-    at, topics = datetime.fromtimestamp(made.clock / 1e6 + 0.001, UTC), frozenset({"t"})
-    then = await fences.committed_at(place, row, at, topics)
-    assert then == StartingPoint(offsets={"t/0": 7}, topic_ids={"t": "id"}, clock=made.clock)
-    before = await fences.committed_at(place, row, at - timedelta(hours=2), topics)
-    assert isinstance(before, NoStart)
-    assert isinstance(await fences.committed_at(place, row, present(before.earliest), topics), StartingPoint)
-    assert await fences.committed_at(place, row, at, topics | {"u"}) == NoStart()
-
-
 # Kafka
 
 
@@ -433,6 +385,19 @@ async def test_old_revisions_go_and_needed_ones_stay(stage: Stage) -> None:
     assert made[0] in found
     assert made[-1] in found
     assert made[1] not in found
+
+
+async def test_a_kept_spec_pins_snapshots_while_a_status_names_it(stage: Stage) -> None:
+    seen, pipelines = await pipeline(stage), stage.ports.pipelines
+    pins = [{"name": "state", "pipeline": stage.key.name, "snapshot": PINNED}]
+    kept = Revision.of(stage.key.name, {"source": {"pinnedStates": pins}}, {})
+    await stage.ports.revisions.store(stage.key, _owned(stage, controller_revision(seen, kept)), ())
+    assert await pipelines.pinned_snapshots(stage.key) == frozenset()
+    stable = StableStatus(revision=kept.name, epoch=1, since=datetime(2026, 1, 1, tzinfo=UTC))
+    seen = await pipeline(stage)
+    await pipelines.write_status(seen, replace(seen.status, stable=stable))
+    assert await pipelines.pinned_snapshots(stage.key) == {PINNED}
+    assert await pipelines.pinned_snapshots(replace(stage.key, name="another")) == frozenset()
 
 
 def _owned(stage: Stage, manifest: Mapping[str, Any], **other: str) -> dict[str, Any]:

@@ -68,8 +68,8 @@ async def test_a_driver_that_commits_all_the_time_stops_neither_suspension_nor_d
 class CappedWorld(World):
     """An admission webhook lets no cluster have more than one worker."""
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
-        World.install(self, key, {**values, "workers": min(1, values["workers"])})
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
+        World.install(self, key, {**values, "workers": min(1, values["workers"])}, keep=keep)
 
 
 async def test_workers_that_admission_caps_are_reported_and_tried_ever_more_rarely() -> None:
@@ -151,10 +151,10 @@ async def test_one_conflict_is_not_a_failure() -> None:
 class PickyWorld(World):
     """The API server refuses one image."""
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
         if values["image"] == "bad":
             raise Rejected("StatefulSet is invalid: spec.template: Invalid value", remedy="correct it")
-        World.install(self, key, values)
+        World.install(self, key, values, keep=keep)
 
 
 async def test_neither_the_error_nor_the_backoff_of_a_spec_outlives_it() -> None:
@@ -173,8 +173,8 @@ async def test_neither_the_error_nor_the_backoff_of_a_spec_outlives_it() -> None
 class LitteringWorld(World):
     """The API server refuses each install, which leaves an object of another generation behind."""
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
-        del values
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
+        del values, keep
         left = self.parts.setdefault(key, [])
         left.append(ClusterObject(kind="Service", name="orders-g9", uid=f"uid-{next(self.uids)}", generation=9))
         raise RefusedError("StatefulSet is invalid")
@@ -194,10 +194,10 @@ class RefusingWorld(LitteringWorld):
 
     broken: bool = True
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
         if self.broken:
-            LitteringWorld.install(self, key, values)
-        World.install(self, key, values)
+            LitteringWorld.install(self, key, values, keep=keep)
+        World.install(self, key, values, keep=keep)
 
     def prune(self, key: ObjectKey, uids: Collection[str]) -> None:
         if self.broken:
@@ -314,11 +314,15 @@ async def test_references_that_cannot_be_read_leave_a_new_generation_unready() -
 class UnreadableObjects:
     """The API server answers no question about ConfigMaps and Secrets."""
 
-    async def references(self, key: ObjectKey, names: Any) -> References:
+    async def references(self, key: ObjectKey, names: Any, *, age: float = 0.0) -> References:
+        del age
         raise Unreachable(f"no answer about {names} of {key}")
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         raise Unreachable(f"no answer about {name} of {key}")
+
+    def forget_secrets(self, namespace: str) -> None:
+        """None is kept."""
 
 
 async def test_a_batch_that_takes_longer_than_the_stall_timeout_ends_under_its_own_run() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
@@ -75,6 +76,46 @@ async def scale(stage: Stage) -> None:
     assert stage.world.newest_pod() is pod
 
 
+async def by_load() -> Stage:
+    stage = await Stage.streaming(batchInterval="1s", cluster={"autoscale": {"maxWorkers": 2, "targetTimeLag": "5s"}})
+    await stage.run(25)  # until it is known how fast records arrive
+    assert stage.world.releases[KEY].values["workers"] == 1
+    return stage
+
+
+async def load_rises(stage: Stage) -> None:
+    pod = stage.world.newest_pod()
+    pod.driver.batch_takes = timedelta(seconds=30)
+    await stage.until(lambda: stage.world.releases[KEY].values["workers"] > 1 and stage.is_running())
+    pod.driver.batch_takes = timedelta(0)
+    assert stage.world.newest_pod() is pod
+    assert stage.world.releases[KEY].values["workers"] == present(stage.pipeline.status.autoscale).workers
+
+
+async def small() -> Stage:
+    return await Stage.streaming(cluster={"workers": 0})
+
+
+async def restart_small(stage: Stage) -> None:
+    stage.world.kill_driver()
+    await stage.replaced()
+    assert not stage.world.parts.get(KEY)
+
+
+async def scale_to_none_and_back(stage: Stage) -> None:
+    """Each is a run of its own, and the Spark cluster is there for the one alone that has workers."""
+    for epoch, workers in enumerate((2, 0), start=2):
+        before = stage.world.newest_pod().driver
+        stage.world.change(KEY, cluster={"workers": workers})
+        await stage.replaced(epoch)
+        assert before.exit_code == ExitCode.STOPPED, "its batch is interrupted"
+        assert [release.values["workers"] for release in stage.world.releases.values()] == [workers] * bool(workers)
+    await stage.run(10)
+    assert not stage.world.parts[KEY]
+    assert present(stage.pipeline.status.cluster).workers == 0
+    assert stage.ready() == "Streaming"
+
+
 async def delete(stage: Stage) -> None:
     if KEY in stage.world.objects:
         await stage.deleted()
@@ -132,6 +173,9 @@ SCENES: dict[str, tuple[Callable[[], Awaitable[Stage]], Callable[[Stage], Awaita
     "pod orphaned": (provisioned, orphan),
     "suspend and resume": (provisioned, suspend_and_resume),
     "scale": (provisioned, scale),
+    "scale by load": (by_load, load_rises),
+    "restart without workers": (small, restart_small),
+    "scale from 0 to 2 workers and back": (small, scale_to_none_and_back),
     "delete": (provisioned, delete),
     "delete with row": (provisioned, delete_with_row),
 }

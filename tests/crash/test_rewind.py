@@ -232,7 +232,7 @@ async def test_a_stalled_pipeline_can_be_rewound() -> None:
         ({"offsets": {"orders/0": 5}}, "orders/0: the log begins at 10"),
         ({"offsets": {"orders/7": 5}}, "orders/7 is not a partition that the pipeline has committed"),
         ({"offsets": {"others/0": 5}}, "topic others is not read"),
-        ({"snapshot": "nowhere"}, "there is no snapshot 'nowhere'"),
+        ({"snapshot": "nowhere"}, "snapshot 'nowhere' does not exist"),
         ({"offsets": {"orders": 5}}, "spec.to.offsets.orders: is not topic/partition"),
         ({}, "does not have exactly one of"),
         ({"timestamp": "2026-01-01T00:00:00"}, "is not RFC 3339 with a time zone"),
@@ -518,7 +518,7 @@ async def test_a_rewind_waits_for_a_pipeline_that_does_not_exist() -> None:
     stage = RewindStage()
     ask(stage)
     await stage.turn()
-    assert "There is no StreamingPipeline orders" in stage.rewind.status.message
+    assert "StreamingPipeline orders does not exist" in stage.rewind.status.message
     assert not stage.rewind.is_marked_finished
 
 

@@ -18,6 +18,7 @@ from fakes.gate import SIDES
 from fakes.manifests import KEY, body
 from fakes.stage import ROW, Died, Stage
 from fencepost.contract import ExitCode
+from fencepost.contract.guidance import Severity
 from fencepost_operator.adapters.kubernetes.revisions import KEPT
 from fencepost_operator.api import RETRY_ANNOTATION, RollbackStatus, StableStatus, State
 from fencepost_operator.errors import Unreachable
@@ -66,7 +67,13 @@ def proven(stage: Stage) -> StableStatus:
 
 
 def rollbacks(stage: Stage) -> int:
-    return stage.reported.count("RolledBack")
+    return sum(
+        reason == "RolledBack" and "; rolling back to revision" in message for reason, message in stage.world.events
+    )
+
+
+def open_pages(stage: Stage) -> dict[str, Severity]:
+    return {page.reason: page.severity for page in stage.pipeline.status.pages if page.quiet_since is None}
 
 
 async def rolled_back(stage: Stage, *, seconds: float = 900.0) -> None:
@@ -226,8 +233,50 @@ async def test_what_needs_no_other_run_is_the_objects_own_while_it_is_rolled_bac
     await stage.until(lambda: conditions(stage)["Ready"] == ("True", "Suspended"))
     stage.world.change(KEY, suspend=False)
     await rolled_back(stage)
-    assert rollbacks(stage) == 2, "reported again, not rolled back again"
+    assert rollbacks(stage) == 1
     assert [image(driver) for driver in stage.world.drivers].count(NEW["image"]) == 1
+
+
+@pytest.mark.parametrize("cause", ["its runs fail", "no room"])
+async def test_an_outage_of_the_stable_spec_pages_as_such(cause: str) -> None:
+    """Injected: the driver dies, and no run of the stable spec comes up any more."""
+    stage = await failed()
+    await stage.run(10)
+    assert open_pages(stage) == {"RolledBack": Severity.WARNING}
+    page = "BackingOff" if cause == "its runs fail" else "NotReady"
+    if cause == "its runs fail":
+        stage.world.broken_images[OLD["image"]] = ExitCode.FAILED
+    else:
+        stage.world.issue = replace(POD, reason="Unschedulable")
+    stage.world.kill_driver()
+    await stage.run(900)
+    assert conditions(stage)["Reconciling"] == ("True", stage.ready())
+    assert stage.ready() != "RolledBack"
+    assert "is in effect instead: " in stage.pipeline.status.message
+    assert open_pages(stage)[page] is Severity.CRITICAL
+    stage.world.issue = None
+    stage.world.broken_images.pop(OLD["image"], None)
+    await rolled_back(stage)
+    assert rollbacks(stage) == 1
+
+
+CHOSEN: dict[str, Any] = {"autoscale": {"maxWorkers": 2, "targetTimeLag": "5s"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({"workers": 2}, {"workers": 0}), ({"workers": 0}, {"workers": 2}), ({"workers": 0}, CHOSEN)]
+)
+async def test_a_rollback_takes_back_a_scale_from_or_to_no_workers(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """The spec that failed scales so as well; what it is scaled to is another run, with or without a Spark cluster."""
+    stage, failing = await stable(cluster=before)
+    failing[NEW["image"]] = ExitCode.BAD_SPEC
+    stage.world.change(KEY, job=NEW, cluster=after)
+    await rolled_back(stage)
+    await stage.run(10)
+    assert bool(present(stage.pipeline.status.run).cluster_generation) is bool(before["workers"])
+    assert bool(stage.world.releases.get(KEY)) is bool(before["workers"])
 
 
 async def test_the_stable_spec_that_fails_too_stalls() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.manifests import KEY, body
-from fakes.stage import ROW, Stage
+from fakes.stage import POLICY, ROW, Stage
 from fakes.world import Node
 from fencepost.contract import ExitCode
 from fencepost_operator.api import ADOPT_ANNOTATION, FINALIZER, PAUSED_ANNOTATION, RETRY_ANNOTATION, State
@@ -547,7 +547,7 @@ async def test_a_suspended_pipeline_warns_before_its_records_are_deleted_and_wri
     assert risk.expires_at == risk.oldest_uncommitted_at + timedelta(days=4)
     assert "RetentionRisk" not in [c.type for c in stage.pipeline.status.conditions]
     stage.world.rate = 0.0
-    await stage.run(10)
+    await stage.run(POLICY.figures_interval + 5)
     stage.gate.writes.clear()
     await stage.run(60)
     assert stage.gate.writes == [], "nothing has changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -179,6 +180,30 @@ async def test_a_pinned_snapshot_stays_until_no_pipeline_pins_it() -> None:
     await stage.run(60 * 2)
     assert len(stage.world.snapshots) == 2
     assert not present(stage.pipeline.status.snapshots).pinned
+
+
+async def test_a_snapshot_that_a_kept_spec_pins_stays_as_long_as_that_may_run() -> None:
+    """The stable spec pins it, the object's spec does not; with a rollback the stable one would run again."""
+    stage = await running(snapshots={"every": "1m", "keep": {"count": 2, "age": "5m"}})
+    await stage.until(lambda: bool(stage.world.snapshots))
+    (_, first) = next(iter(stage.world.snapshots))
+    pins = [{"name": "state", "pipeline": KEY.name, "snapshot": first}]
+    another = ObjectKey(KEY.namespace, "another")
+    stage.world.objects[another] = {
+        "metadata": {"name": another.name},
+        "spec": {},
+        "status": {"stable": {"revision": "another-1"}},
+    }
+    kept = replace(another, name="another-1")
+    stage.world.revisions[kept] = {
+        "metadata": {"name": kept.name, "ownerReferences": []},
+        "data": {"spec": {"source": {"pinnedStates": pins}}},
+    }
+    await stage.run(60 * 8)
+    assert [one for _, one in stage.world.snapshots].count(first) == 1
+    stage.world.objects[another]["status"] = {"stable": {"revision": "another-2"}}
+    await stage.run(60 * 2)
+    assert [one for _, one in stage.world.snapshots].count(first) == 0
 
 
 async def test_nothing_is_copied_while_nothing_is_committed() -> None:

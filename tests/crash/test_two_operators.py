@@ -15,7 +15,7 @@ import pytest
 
 from fakes.drivers import Driver
 from fakes.interleaving import Operator, Schedule
-from fakes.lease import ElectedOperator, FakeLeases
+from fakes.lease import ElectedOperator, FakeShardLeases
 from fakes.manifests import KEY, body
 from fakes.stage import POLICY, Stage
 from fakes.world import START
@@ -149,12 +149,19 @@ def stop_or_continue(operators: list[ElectedOperator]) -> None:
     frozen.frozen = not frozen.frozen
 
 
-@pytest.mark.parametrize("seed", range(20))
-async def test_of_two_operators_with_a_lease_one_acts_and_they_arrive(seed: int) -> None:
-    """Also when the one that acts is killed, or frozen in the middle of whatever it does and awake again."""
-    stage, chance, leases = Stage(), random.Random(seed), FakeLeases()
+@pytest.mark.parametrize("counts", [(1, 1), (3, 3), (1, 3), (4, 3)], ids=str)
+@pytest.mark.parametrize("seed", range(8))
+async def test_of_two_operators_with_leases_one_acts_and_they_arrive(seed: int, counts: tuple[int, int]) -> None:
+    """Also when the one that acts is killed, or frozen in the middle of whatever it does and awake again.
+
+    `counts`: by how many shards each of them divides pipelines. They differ while an upgrade changes the number.
+    """
+    stage, chance, leases = Stage(), random.Random(seed), FakeShardLeases()
     schedule = Schedule(stage.world, chance)
-    operators = [ElectedOperator(schedule, KEY, POLICY, leases=leases, name=name) for name in ("a", "b")]
+    operators = [
+        ElectedOperator(schedule, KEY, POLICY, leases=leases, name=name, count=count)
+        for name, count in zip("ab", counts, strict=True)
+    ]
     stage.world.apply(body(restart={"stallTimeout": "15s"}))
     for operator in operators:
         operator.begin()
@@ -183,7 +190,7 @@ async def test_of_two_operators_with_a_lease_one_acts_and_they_arrive(seed: int)
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_the_other_operator_acts_within_20_seconds(how: str) -> None:
-    stage, leases = Stage(), FakeLeases()
+    stage, leases = Stage(), FakeShardLeases()
     schedule = Schedule(stage.world, random.Random(7), faults=0.0)
     operators = [ElectedOperator(schedule, KEY, POLICY, leases=leases, name=name) for name in ("a", "b")]
     stage.world.apply(body())

@@ -6,7 +6,7 @@ plain count of Kafka's log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,18 @@ SILENCE: Final = 300.0
 BACKLOG: Final = HELD_BACK + 2_000
 """Flights before the first fault: two weeks, so that hours have left the state and flights come that are weeks late."""
 KILLS: Final = pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.long)])
+TRIAL: Final = {
+    "strategy": "Trial",
+    "trial": {
+        "since": "10s",
+        "promoteWhen": {"ignoreMissing": True},
+        "limits": {"cpu": "500m", "memory": "2Gi"},
+    },
+}
+BY_PARTITION: Final = {'groupBy("origin", f.window': 'groupBy("origin", "partition", f.window'}
+"""Code whose state has one column more in its keys."""
+TWICE: Final = {'f.count("*")': '(2 * f.count("*"))'}
+"""Code that reads the same state and writes other rows."""
 INDEX: Final = """
 CREATE TABLE {0}_by_offset (
   pipeline text, topic text, partition int, bucket bigint, "offset" bigint, key blob, retention int,
@@ -177,6 +189,44 @@ def test_new_code_resumes_with_the_state(hourly: Compared, kubectl: Kubectl) -> 
     assert hourly.check().epoch == row.epoch == before.epoch + 1
 
 
+@pytest.mark.long
+def test_an_upgrade_by_trial_refuses_code_that_does_not_fit_and_rolls_out_code_that_does(hourly: Compared) -> None:
+    """Under load: code with another state, code that counts each flight twice, and then code that counts the same."""
+    stream, pipeline = hourly.stream, hourly.stream.pipeline
+    pipeline.patch({"upgrade": TRIAL})
+    with stream.load.flowing():
+        before, driver = stream.commits_past(stream.fence()), pipeline.driver()["metadata"]["uid"]
+        assert "the code does not fit the stored state" in refused(stream, "by-partition", BY_PARTITION)
+        assert "changed rows" in refused(stream, "twice", TWICE)
+        row = stream.commits_past(stream.fence())
+        assert (row.epoch, pipeline.driver()["metadata"]["uid"]) == (before.epoch, driver), "the old run was touched"
+        change_code(stream, "same", {})
+        row = hourly.successor(row, seconds=300)
+    pipeline.wait_ready()
+    assert "upgradeTrial" not in pipeline.status()
+    assert hourly.check().epoch == row.epoch == before.epoch + 1
+    pipeline.patch({"upgrade": None})
+
+
+def refused(stream: Stream, name: str, change: Mapping[str, str]) -> str:
+    """Change the code to some that may not run; return why, as the pipeline says it while it streams."""
+    change_code(stream, name, change)
+    stalled: str = stream.pipeline.wait_condition("Stalled", "True", reason="TrialNotPassed", seconds=300)["message"]
+    assert stream.pipeline.condition("Streaming")["status"] == "True"
+    stream.commits_past(stream.fence())
+    return stalled
+
+
+def change_code(stream: Stream, name: str, change: Mapping[str, str]) -> None:
+    """Let the pipeline's code be its own with these texts in place of others, in a ConfigMap of this name."""
+    files, name = modules(f"\n# {name}\n"), f"{CODE}-{name}"
+    for text, other in change.items():
+        assert files[TRACED.name].count(text) == 1
+        files[TRACED.name] = files[TRACED.name].replace(text, other)
+    stream.pipeline.kubectl.apply({**code(EXAMPLE), "metadata": {"name": name}, "data": files})
+    stream.pipeline.patch({"job": {"codeFrom": {"configMapName": name}}})
+
+
 @pytest.fixture(scope="module")
 def newer_image(place: Place, nodes: Nodes) -> Iterator[str]:
     """Return an image on all nodes that has other code in it."""
@@ -276,7 +326,7 @@ def test_a_record_that_fails_is_left_out_by_the_command(hourly: Compared) -> Non
         partition, offset = sent(stream, b"not a flight")
         hourly.left_out.add((partition, offset))
         stalled = pipeline.wait_condition("Stalled", "True", reason="PoisonRecord", seconds=240)
-        assert f"{topic}/{partition} offset {offset} fails" in stalled["message"]
+        assert f"{topic}/{partition}@{offset} fails" in stalled["message"]
         stopped = present(stream.fence())
         assert stopped.offsets[f"{topic}/{partition}"] <= offset
         place = {"TOPIC": topic, "PARTITION": str(partition), "OFFSET": str(offset)}

@@ -10,6 +10,7 @@ from typing import Any
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig, ExitCode, Reason, ReportedLoss, Verdict, split_offset_key
 from fencepost.driver.planning import plan
+from fencepost.driver.planning.awaiting import has_begun, refuse_open_batch
 from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost.driver.watchdogs import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
@@ -39,6 +40,8 @@ class Driver:
     verdict: Verdict | None = None
     committed_at: datetime | None = None
     had_executors: bool = False
+    is_warm: bool = False
+    """It awaits its epoch."""
     master: tuple[int, int] | None = None
     """The master that it registered with: the cluster's generation, and how many masters that had before."""
     lonely_since: datetime | None = None
@@ -101,7 +104,8 @@ class Driver:
         self.verdict = Verdict(exit_code=int(code), reason=reason, message=message or f"exit {code}", remedy="")
 
     def _work(self, now: datetime, *, executors: bool) -> None:
-        if self.row is None and (self.started_at is None or now - self.started_at < WARM_UP or not executors):
+        starts = self.started_at is None or now - self.started_at < WARM_UP or not executors
+        if self.row is None and (starts or self._awaits_its_epoch()):
             if self.asked_at is not None:
                 self.end(now, ExitCode.STOPPED)
             return
@@ -113,13 +117,24 @@ class Driver:
             if ends is None or not self._claim(now):
                 return
         elif self._is_finished(self.row):
-            self.end(now, ExitCode.STOPPED)
+            self._stop(now)
             return
         elif ends is not None and self._due(now):
             self._batch(now, ends)
             self._sign(now)
         if self.asked_at is not None and now - self.asked_at >= STOPPING:
-            self.end(now, ExitCode.STOPPED)
+            self._stop(now)
+
+    def _awaits_its_epoch(self) -> bool:
+        if self.fails_with is not None or not self.config.awaits_epoch or has_begun(self.fence.read(), self.config):
+            return False
+        self.is_warm = True
+        return True
+
+    def _stop(self, now: datetime) -> None:
+        if self.row is not None and self.config.hands_over:
+            self.fence.end_epoch(self.row, seconds=0.0)
+        self.end(now, ExitCode.STOPPED)
 
     def _claim(self, now: datetime) -> bool:
         try:
@@ -137,6 +152,7 @@ class Driver:
         return self.alive
 
     def _start(self, row: FenceRow) -> Starting:
+        refuse_open_batch(row, self.config)
         source = self.config.source
         log = replace(_log(self.ends() or {}), **self.lost)
         remaining = lost_ranges.without_accepted(row, self.fence.read_losses(row), log)
@@ -236,7 +252,10 @@ class Driver:
             return
         records = _records(row.offsets, after)
         self.wrote.append((self.config.code, row.offsets, after))
-        self.row = self.fence.commit(row, offsets=after, planned=after, records=records, duration_ms=200, log_ends=ends)
+        state = b"state" if self.config.state is not None else None
+        self.row = self.fence.commit(
+            row, offsets=after, planned=after, records=records, duration_ms=200, log_ends=ends, checkpoint=state
+        )
         self.commits.append((self.config.epoch, row.offsets, after))
         self.committed_at = now
 

@@ -14,7 +14,7 @@ from fencepost.contract import Acceptance, ReportedLoss, topics_of
 from fencepost.fence import BatchProgress, Fenced, FenceMissing, FenceRow, FenceUnavailable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_of
 from fencepost.state.state_check import StateCheck
-from fencepost_operator.api import CassandraConnection
+from fencepost_operator.api import CassandraConnection, FenceConnection
 from fencepost_operator.errors import Conflict, Rejected, Unreachable
 from fencepost_operator.observation import CassandraSettings, NoStart, StartingPoint
 
@@ -24,10 +24,10 @@ class FakeFences:
     world: World
     gate: Gate
 
-    async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
+    async def read(self, connection: FenceConnection, pipeline: str) -> FenceRow | None:
         return await self.gate.read("fence", lambda: self._read(connection, pipeline))
 
-    def _read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
+    def _read(self, connection: FenceConnection, pipeline: str) -> FenceRow | None:
         del connection
         return self._read_row(pipeline)
 
@@ -37,7 +37,7 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
-    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: FenceConnection, pipeline: str) -> BatchProgress | None:
         del connection
         return await self.gate.read("progress", lambda: self._read_progress(pipeline))
 
@@ -47,12 +47,12 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
-    async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
+    async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:
         del connection
         await self._write("create", lambda: self.world.fence(pipeline).create(owner))
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
+        self, connection: FenceConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
         row = await self.read(connection, pipeline)
         if row is None or (row.epoch, row.version) != (epoch, row.version if version is None else version):
@@ -68,7 +68,7 @@ class FakeFences:
         return after
 
     async def read_loss(
-        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str
+        self, connection: FenceConnection, pipeline: str, committed_ms: int, loss: str
     ) -> ReportedLoss | None:
         del connection
         return await self.gate.read("loss", lambda: self._read_loss(pipeline, committed_ms, loss))
@@ -81,12 +81,12 @@ class FakeFences:
         return next((report for report in reports if report.loss.id == loss), None)
 
     async def accept_loss(
-        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
+        self, connection: FenceConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
     ) -> None:
         del connection
         report = self._read_loss(pipeline, committed_ms, loss)
         if report is None:
-            raise Conflict("there is no such loss")
+            raise Conflict("the loss does not exist")
         found, acceptance = report.loss, Acceptance(by=by, choice=choice, at=self.world.now)
         await self._write("accept_loss", lambda: self.world.table.accept_loss(pipeline, found, acceptance))
 
@@ -103,7 +103,7 @@ class FakeFences:
             commitlog_sync=self.world.commitlog_sync,
         )
 
-    async def snapshots(self, connection: CassandraConnection, pipeline: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, connection: FenceConnection, pipeline: str) -> tuple[Snapshot, ...]:
         del connection
         return await self.gate.read("snapshots", lambda: self._snapshots(pipeline))
 
@@ -114,7 +114,7 @@ class FakeFences:
 
     async def take_snapshot(
         self,
-        connection: CassandraConnection,
+        connection: FenceConnection,
         pipeline: str,
         *,
         owner: str,
@@ -131,16 +131,16 @@ class FakeFences:
         made = snapshot_of(row, id=UUID(snapshot), trigger=trigger, name=name)
         if of is not None:
             if (pipeline, of) not in self.world.snapshots:
-                raise Rejected(f"there is no snapshot {of}", remedy="")
+                raise Rejected(f"snapshot {of} does not exist", remedy="")
             made = replace(self.world.snapshots[pipeline, of], id=made.id, trigger=trigger, name=None)
         await self._write("take_snapshot", lambda: self.world.snapshots.setdefault((pipeline, snapshot), made))
 
-    async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
+    async def find_snapshot(self, connection: FenceConnection, pipeline: str, wanted: str) -> Snapshot | None:
         found = await self.snapshots(connection, pipeline)
         return next((one for one in found if wanted in {str(one.id), one.name}), None)
 
     async def check_state(
-        self, connection: CassandraConnection, pipeline: str, checkpoint: bytes, *, start: int
+        self, connection: FenceConnection, pipeline: str, checkpoint: bytes, *, start: int
     ) -> StateCheck:
         del connection, start
         return await self.gate.read("check_state", lambda: self._check_state(pipeline, checkpoint))
@@ -152,7 +152,7 @@ class FakeFences:
 
     async def rewind(
         self,
-        connection: CassandraConnection,
+        connection: FenceConnection,
         pipeline: str,
         *,
         epoch: int,
@@ -181,7 +181,7 @@ class FakeFences:
         )
 
     async def first_commit(
-        self, connection: CassandraConnection, pipeline: str, *, epoch: int, version: int, since: datetime
+        self, connection: FenceConnection, pipeline: str, *, epoch: int, version: int, since: datetime
     ) -> Mapping[str, int] | None:
         del connection, epoch, since
         rows = [row for row in self.world.table.history if row.pipeline == pipeline and row.version >= version]
@@ -189,7 +189,7 @@ class FakeFences:
         return next((before.offsets for before, after in pairs if after.committed_at != before.committed_at), None)
 
     async def committed_at(
-        self, connection: CassandraConnection, pipeline: str, moment: datetime, topics: frozenset[str]
+        self, connection: FenceConnection, pipeline: str, moment: datetime, topics: frozenset[str]
     ) -> StartingPoint | NoStart:
         del connection
         clock = int(moment.timestamp() * 1_000_000)
@@ -200,11 +200,11 @@ class FakeFences:
         later = next((row for row in rows if row.clock > clock and topics <= topics_of(row.offsets)), None)
         return NoStart(earliest=datetime.fromtimestamp(later.clock / 1e6, UTC) if later is not None else None)
 
-    async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
+    async def drop_snapshots(self, connection: FenceConnection, pipeline: str, ids: Sequence[str]) -> None:
         del connection
         await self._write("drop_snapshots", lambda: [self.world.snapshots.pop((pipeline, one), None) for one in ids])
 
-    async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+    async def release(self, connection: FenceConnection, pipeline: str, epoch: int, version: int) -> None:
         row = await self.read(connection, pipeline)
         if row is None:
             return

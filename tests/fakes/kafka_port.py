@@ -18,7 +18,8 @@ class FakeOffsets:
     world: World
     gate: Gate
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+    async def ends(self, connection: KafkaConnection, *, age: float = 0.0) -> Watermarks | None:
+        del age
         return await self.gate.read("source", lambda: None if self.world.driver_only else self._ends(connection))
 
     def _ends(self, connection: KafkaConnection) -> Watermarks:

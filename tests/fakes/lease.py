@@ -1,28 +1,35 @@
-"""A Lease in memory, and replicas that share it: each with a clock of its own that tests stop and set."""
+"""Leases in memory, and replicas that share them: each with a clock of its own that tests stop and set."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from fakes.interleaving import Operator
 from fakes.ports import FakeClock
 from fencepost_operator.errors import Conflict, Unreachable
+from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import LeaseRecord
-from fencepost_operator.runtime.leadership import Leadership, LeaseLost
+from fencepost_operator.runtime.leadership import RENEWAL, Leadership
+from fencepost_operator.runtime.shards import Shards, shard_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class FakeLeases:
-    """The API server's one Lease. `down`: no answer; `loses_answers`: a write takes effect and is not answered."""
+    """The API server's one Lease.
+
+    `down`: no answer; `refuses`: no answer to a write; `loses_answers`: a write takes effect and is not answered.
+    """
 
     record: LeaseRecord | None = None
     down: bool = False
+    refuses: bool = False
     loses_answers: bool = False
     writes: list[LeaseRecord] = field(default_factory=list)
     before_write: Callable[[], None] = lambda: None
@@ -36,7 +43,7 @@ class FakeLeases:
 
     async def write(self, record: LeaseRecord) -> LeaseRecord:
         """Write it on condition of the version."""
-        if self.down:
+        if self.down or self.refuses:
             raise Unreachable("no answer")
         self.before_write()
         if record.resource_version != (self.record.resource_version if self.record is not None else ""):
@@ -47,6 +54,29 @@ class FakeLeases:
         if self.loses_answers:
             raise Unreachable("no answer to a write")
         return self.record
+
+
+@dataclass(slots=True)
+class FakeShardLeases:
+    """The API server's Leases of all shards."""
+
+    leases: dict[int, FakeLeases] = field(default_factory=dict)
+    before_list: Callable[[], None] = lambda: None
+
+    async def all(self) -> Mapping[int, LeaseRecord]:
+        """Return those that exist."""
+        self.before_list()
+        found = {shard: await each.read() for shard, each in self.leases.items()}
+        return {shard: record for shard, record in found.items() if record is not None}
+
+    def of(self, shard: int) -> FakeLeases:
+        """Return the Lease of one shard."""
+        return self.leases.setdefault(shard, FakeLeases())
+
+    @property
+    def writes(self) -> list[LeaseRecord]:
+        """All that was written, shard by shard."""
+        return [record for each in self.leases.values() for record in each.writes]
 
 
 @dataclass(slots=True)
@@ -65,6 +95,17 @@ class Replica:
             self.leases, holder=self.holder, clock=self, monotonic=lambda: self.seconds, sleep=self.sleep
         )
 
+    async def acquire(self) -> None:
+        """Look at the Lease as `Shards` does, until it is this replica's."""
+        while True:
+            try:
+                found = await self.leases.read()
+                if (found is None or self.leadership.is_free(found)) and await self.leadership.take(found):
+                    return
+            except Unreachable:
+                pass
+            await self.sleep(min(RENEWAL, self.leadership.free_in or RENEWAL))
+
     def now(self) -> datetime:
         """Return wall time."""
         return self.wall
@@ -82,17 +123,19 @@ class Replica:
 
 @dataclass(slots=True, kw_only=True)
 class ElectedOperator(Operator):
-    """An operator that acts while it holds the lease; its container starts again when it has lost it."""
+    """An operator that acts while it holds the pipeline's shard; its container starts again when it has lost one."""
 
-    leases: FakeLeases
+    leases: FakeShardLeases
     name: str
-    leadership: Leadership | None = None
+    count: int = 1
+    """Of all shards, as this operator divides pipelines."""
+    shards: Shards | None = None
     _work: asyncio.Task[None] | None = None
 
     @property
     def leads(self) -> bool:
-        """Whether it may write now."""
-        return self.leadership is not None and self.leadership.is_held
+        """Whether it may write to the pipeline now."""
+        return self.shards is not None and self.shards.is_held(shard_of(self.key, self.count))
 
     def begin(self) -> None:
         """Start its process."""
@@ -103,38 +146,100 @@ class ElectedOperator(Operator):
         ended = [task for task in (self._task, self._work) if task is not None and task.done() and not task.cancelled()]
         return next((error for task in ended if (error := task.exception()) is not None), None)
 
+    async def begin_loops(self) -> None:
+        """Make passes, if this operator has the pipeline's shard."""
+        if self.shards is not None and self.shards.owns(self.key) and self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._passes(self.shards))
+
+    async def end_loops(self, shard: int) -> None:
+        """Make no more passes, if this was the pipeline's shard."""
+        if shard == shard_of(self.key, self.count):
+            await _ended(self._work)
+            self._work = None
+
     def _seconds(self) -> float:
         return self.schedule.world.now.timestamp()
 
+    async def _passes(self, shards: Shards) -> None:
+        PIPELINE.set(str(self.key))
+        await self.work(shards.require)
+
     async def _live(self) -> None:
         while True:
-            leadership = self.leadership = Leadership(
-                _Slow(self),
+            is_lost = asyncio.Event()
+            self.shards = Shards(
+                _SlowLeases(self),
+                count=self.count,
                 holder=self.name,
                 clock=FakeClock(self.schedule.world),
+                lost=functools.partial(_note, is_lost),
                 monotonic=self._seconds,
                 sleep=self.sleep,
             )
-            await leadership.acquire()
-            self._work = asyncio.get_running_loop().create_task(self.work(leadership.require))
+            serving = asyncio.get_running_loop().create_task(self.shards.serve(_Work(self)))
             try:
-                await leadership.keep()
-            except LeaseLost:
-                continue
+                await is_lost.wait()
             finally:
-                self._work.cancel()
-                await asyncio.gather(self._work, return_exceptions=True)
+                await _ended(serving, self._work, *self.shards._kept.values())
+                self._work = None
+
+
+def _note(event: asyncio.Event, _error: BaseException) -> None:
+    event.set()
+
+
+async def _ended(*tasks: asyncio.Task[None] | None) -> None:
+    """Kill what a process does, wherever it is; nothing is released."""
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The loop of one operator as the work of its shards."""
+
+    operator: ElectedOperator
+
+    async def prepare(self, shards: Iterable[int], shard: int) -> None:
+        del shards, shard
+
+    async def begin(self) -> bool:
+        await self.operator.begin_loops()
+        return True
+
+    async def end(self, shards: Iterable[int], shard: int) -> None:
+        del shards
+        await self.operator.end_loops(shard)
+
+
+@dataclass(frozen=True, slots=True)
+class _SlowLeases:
+    """The Leases as one operator reaches them: time passes before and after each effect, and answers are lost."""
+
+    operator: ElectedOperator
+
+    async def all(self) -> Mapping[int, LeaseRecord]:
+        await self.operator.sleep()
+        found = await self.operator.leases.all()
+        await self.operator.sleep()
+        return found
+
+    def of(self, shard: int) -> _Slow:
+        return _Slow(self.operator, shard)
 
 
 @dataclass(frozen=True, slots=True)
 class _Slow:
-    """The Lease as one operator reaches it: time passes before and after each effect, and answers are lost."""
+    """One of them."""
 
     operator: ElectedOperator
+    shard: int
 
     async def read(self) -> LeaseRecord | None:
         await self.operator.sleep()
-        found = await self.operator.leases.read()
+        found = await self.operator.leases.of(self.shard).read()
         await self.operator.sleep()
         return found
 
@@ -144,7 +249,7 @@ class _Slow:
         draw = schedule.chance.random()
         if draw < schedule.faults / 2:
             raise Unreachable("the lease: no answer, and no effect")
-        written = await self.operator.leases.write(record)
+        written = await self.operator.leases.of(self.shard).write(record)
         await self.operator.sleep()
         if draw < schedule.faults:
             raise Unreachable("the lease: no answer")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fakes.gate import Gate
-from fakes.world import World
+from fakes.world import World, owner_uid
+from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     FINALIZER,
     FINISHED_LABEL,
@@ -18,12 +19,14 @@ from fencepost_operator.api import (
     Rewind,
     RewindStatus,
     Status,
+    Trial,
     read_pipeline,
     read_rewind,
+    read_trial,
     write_rewind_status,
     write_status,
 )
-from fencepost_operator.api.parsing import pinned_snapshots
+from fencepost_operator.api.pins import pinned_by_pipelines, pinned_by_revision
 from fencepost_operator.errors import Conflict, Rejected
 from fencepost_operator.observation import References
 
@@ -44,10 +47,15 @@ class FakePipelines:
         return await self.gate.read("namespace", lambda: key.namespace in self.world.ending_namespaces)
 
     async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
+        return await self.gate.read("pins", lambda: self._pinned(key))
+
+    def _pinned(self, key: ObjectKey) -> frozenset[str]:
         bodies = [body for found, body in self.world.objects.items() if found.namespace == key.namespace]
-        return await self.gate.read(
-            "pins", lambda: frozenset(one for body in bodies for one in pinned_snapshots(body, key.name))
-        )
+        found, kept = pinned_by_pipelines(bodies, key.name)
+        for place, revision in self.world.revisions.items():
+            if place.namespace == key.namespace and place.name in kept:
+                found.update(pinned_by_revision(revision, key.name))
+        return frozenset(found)
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         written: list[Pipeline] = []
@@ -146,7 +154,8 @@ class FakeObjects:
     world: World
     gate: Gate
 
-    async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
+    async def references(self, key: ObjectKey, names: Sequence[str], *, age: float = 0.0) -> References:
+        del age
         return await self.gate.read("references", lambda: self._references(key, names))
 
     def _references(self, key: ObjectKey, names: Sequence[str]) -> References:
@@ -157,8 +166,37 @@ class FakeObjects:
             raise Rejected(f"Secret {name} does not exist")
         return {}
 
+    def forget_secrets(self, namespace: str) -> None:
+        """None is kept."""
+
 
 def _copied(body: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of an object, as an API server sends one; through JSON it takes a sixth of `copy.deepcopy`."""
     copied: dict[str, Any] = json.loads(json.dumps(body))
     return copied
+
+
+@dataclass(slots=True)
+class FakeUpgradeTrials:
+    """The trials that upgrades wait for; nothing runs them but a test."""
+
+    world: World
+    gate: Gate
+
+    async def read(self, key: ObjectKey) -> Trial | None:
+        return await self.gate.read("trial", lambda: self._read(key))
+
+    def _read(self, key: ObjectKey) -> Trial | None:
+        found = self.world.trials.get(key)
+        return read_trial(_copied(found)) if found is not None else None
+
+    async def create(self, manifest: Manifest) -> None:
+        await self.gate.write("create_trial", lambda: self._create(manifest))
+
+    def _create(self, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        key = ObjectKey(metadata["namespace"], metadata["name"])
+        if key not in self.world.trials:
+            self.world.create_trial(key, manifest)
+        elif owner_uid(self.world.trials[key]) != owner_uid(manifest):
+            raise Rejected(f"PipelineTrial {key.name} exists and belongs to another object")

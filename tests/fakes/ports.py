@@ -9,7 +9,7 @@ from datetime import datetime
 from fakes.fence_port import FakeFences
 from fakes.gate import Gate
 from fakes.kafka_port import FakeOffsets
-from fakes.objects_ports import FakeObjects, FakePipelines, FakeRewinds
+from fakes.objects_ports import FakeObjects, FakePipelines, FakeRewinds, FakeUpgradeTrials
 from fakes.revisions_port import FakeRevisions
 from fakes.workload_ports import FakePurges, FakeReleases, FakeRuns
 from fakes.world import World
@@ -75,6 +75,7 @@ def ports_of(world: World, gate: Gate | None = None) -> Ports:
         revisions=FakeRevisions(world, gate),
         rewinds=FakeRewinds(world, gate),
         purges=FakePurges(world, gate),
+        trials=FakeUpgradeTrials(world, gate),
         objects=FakeObjects(world, gate),
         fences=FakeFences(world, gate),
         offsets=FakeOffsets(world, gate),

@@ -15,9 +15,15 @@ class Secrets:
     async def secret(self, _key: object, _name: str) -> Mapping[str, str]:
         return self.data
 
+    def forget_secrets(self, namespace: str) -> None:
+        """They never change."""
+
 
 class NoSecrets:
     """None is asked for."""
 
     async def secret(self, key: object, name: str) -> Mapping[str, str]:
         raise AssertionError((key, name))
+
+    def forget_secrets(self, namespace: str) -> None:
+        """None is kept."""

@@ -42,6 +42,12 @@ class Stage:
     config: ReconcileConfig = POLICY
     deaths: int = 0
     passes: int = 0
+    woken: bool = True
+    """Whether an event asks for each pass."""
+    begins: Callable[[], object] = lambda: None
+    """Is called before each pass."""
+    has_census: bool = True
+    """Whether all objects can be listed, now and then, for changes without an event; none is found here."""
     paging: Paging | None = None
     """Receivers of pages; without any, no page is sent."""
     _operator: Reconciler | None = None
@@ -63,10 +69,13 @@ class Stage:
             if self.paging is not None:
                 ports = replace(ports, pager=self.paging.begin())
             self._operator = Reconciler(ports=ports, config=self.config)
+        if self.has_census:
+            self._operator.note_census()
         self.passes += 1
+        self.begins()
         again: float | None = 1.0
         try:
-            again = await self._operator.reconcile(self.key)
+            again = await self._operator.reconcile(self.key, woken=self.woken)
             if self.paging is not None:
                 await self.paging.settle()
         except* Died:  # in a group where it died while it asked for several facts at once

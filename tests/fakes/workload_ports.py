@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fakes.gate import Gate
 from fakes.world import (
@@ -42,6 +42,7 @@ NO_NODE = {
     "worker": "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient memory.",
 }
 """What the scheduler says of pods that were evicted from a node."""
+OVER_QUOTA = PodIssue(pod="worker-0", reason="FailedCreate", message="pods is forbidden: exceeded quota: compute")
 
 
 @dataclass(slots=True)
@@ -95,9 +96,10 @@ class FakeReleases:
         return await self.gate.read("cluster", lambda: self._cluster(key))
 
     def _cluster(self, key: ObjectKey) -> SparkCluster | None:
-        generation = self.world.newest_generation(key)
-        if generation is None:
-            return None
+        seen = [self._generation(key, each) for each in sorted(self.world.sets.get(key, ()), reverse=True)]
+        return replace(seen[0], others=tuple(seen[1:])) if seen else None
+
+    def _generation(self, key: ObjectKey, generation: int) -> SparkCluster:
         found = self.world.sets[key][generation]
         workers = found.values["workers"]
         lost = [part for part, since in found.lost.items() if self.world.now - since >= NODE_LOSS]
@@ -118,12 +120,13 @@ class FakeReleases:
                 *(PodIssue(pod=f"{part}-0", reason=NODE_LOST, message=f"{LOST_NODE} is silent") for part in lost),
                 *(PodIssue(pod=f"{part}-0", reason="Unschedulable", message=NO_NODE[part]) for part in waiting),
                 *((self.world.issue,) if self.world.issue else ()),
+                *((OVER_QUOTA,) if self.world.is_crowded_out(key, generation) else ()),
             ),
         )
 
-    async def install(self, key: ObjectKey, values: Manifest) -> None:
+    async def install(self, key: ObjectKey, values: Manifest, *, keep: int | None = None) -> None:
         try:
-            await self.gate.write("install", lambda: self.world.install(key, values))
+            await self.gate.write("install", lambda: self.world.install(key, values, keep=keep))
         except RefusedError as error:
             raise Rejected(str(error)) from error
 
@@ -239,6 +242,7 @@ class FakeRuns:
             verdict=driver.verdict if ended else None,
             issue=self.world.issue if driver.started_at is None else None,
             force_deleted=pod.force_deleted and not ended,
+            ready=not ended and (driver.is_warm if driver.config.awaits_epoch else driver.started_at is not None),
         )
 
 

@@ -170,6 +170,8 @@ class World:
     releases: dict[ObjectKey, Release] = field(default_factory=dict)
     parts: dict[ObjectKey, list[ClusterObject]] = field(default_factory=dict)
     """All that Helm created, of all generations."""
+    kept: set[tuple[ObjectKey, int]] = field(default_factory=set)
+    """Generations whose objects Helm does not delete."""
     sets: dict[ObjectKey, dict[int, Sets]] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     config_maps: dict[tuple[ObjectKey, str], Mapping[str, Any]] = field(default_factory=dict)
@@ -182,6 +184,8 @@ class World:
     """ControllerRevisions by their own key."""
     rewinds: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
     """PipelineRewind objects by their own key."""
+    trials: dict[ObjectKey, dict[str, Any]] = field(default_factory=dict)
+    """PipelineTrial objects by their own key."""
     purges: dict[str, Purge] = field(default_factory=dict)
     """The Jobs that count or delete output, by name."""
     purged: list[PurgeRequest] = field(default_factory=list)
@@ -227,6 +231,8 @@ class World:
     """Whether only the driver may connect to Kafka, as with OAuth."""
     kafka_down: bool = False
     cassandra_down: bool = False
+    room: int | None = None
+    """How many Spark clusters have their pods at the same time; a quota refuses those of further ones."""
     issue: PodIssue | None = None
     """Of every pod that is made from now on; it never starts then."""
     kubelet_kills: bool = True
@@ -234,6 +240,8 @@ class World:
     broken_images: dict[str, int] = field(default_factory=dict)
     """The exit codes with which drivers of an image end before they claim."""
     created_jobs: list[str] = field(default_factory=list)
+    """The names of all Jobs, but for those that awaited their epoch."""
+    waiting_jobs: list[str] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     ending_namespaces: set[str] = field(default_factory=set)
     """Namespaces that are being deleted."""
@@ -267,12 +275,12 @@ class World:
         """Silence the node of the cluster's master or of its workers."""
         self._newest(key).lost[component] = self.now - ago
 
-    def drain(self, key: ObjectKey, components: Collection[str]) -> None:
+    def drain(self, key: ObjectKey, components: Collection[str], *, generation: int | None = None) -> None:
         """Evict components of the cluster; they start again once the node takes pods: see `uncordon`.
 
-        A master without a volume starts at once on another node.
+        A master without a volume starts at once on another node. Without a generation it is the newest cluster.
         """
-        sets = self._newest(key)
+        sets = self._newest(key) if generation is None else self.sets[key][generation]
         sets.evicted = frozenset(components)
         if "master" in components and not self.volumes:
             sets.evicted -= {"master"}
@@ -333,6 +341,21 @@ class World:
         metadata = {**identity, "resourceVersion": "1", "creationTimestamp": created}
         self.rewinds[ObjectKey(pipeline.namespace, name)] = {"metadata": metadata, "spec": asked}
 
+    def create_trial(self, key: ObjectKey, manifest: Mapping[str, Any]) -> None:
+        """Create a PipelineTrial, which nothing runs: see `end_trial`."""
+        created = self.now.replace(microsecond=0).isoformat()
+        identity = {"uid": f"trial-{next(self.uids)}", "generation": 1, "resourceVersion": "1"}
+        metadata = {**manifest["metadata"], **identity, "creationTimestamp": created}
+        self.trials[key] = {**manifest, "metadata": metadata, "status": {"observedGeneration": -1, "phase": "Waiting"}}
+
+    def end_trial(self, phase: str = "Completed", message: str = "", *, rows: Mapping[str, int] | None = None) -> None:
+        """End each trial that runs: with these rows, or without a result."""
+        counts = {"compared": 10, "equal": 10, "changed": 0, "missing": 0, "added": 0, **(rows or {})}
+        found = {"records": 10, "recordsTotal": 10, "complete": True, "rows": counts} if phase == "Completed" else {}
+        for trial in self.trials.values():
+            if trial["status"]["phase"] not in {"Completed", "Failed"}:
+                trial["status"] = {"observedGeneration": 1, "phase": phase, "message": message, **found}
+
     def create_purge(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
         """Create a Job that counts or deletes output, unless it is there."""
         name, owner = job["metadata"]["name"], job["metadata"]["ownerReferences"][0]["uid"]
@@ -376,8 +399,10 @@ class World:
             raise FileExistsError(name)
         owner = manifest["metadata"]["ownerReferences"][0]["uid"]
         epoch = int(manifest["metadata"]["labels"][labels.EPOCH])
-        self.jobs.append(Job(manifest, key, owner, self.now, epoch))
-        self.created_jobs.append(name)
+        job = Job(manifest, key, owner, self.now, epoch)
+        self.jobs.append(job)
+        waits = "startupProbe" in manifest["spec"]["template"]["spec"]["containers"][0]
+        (self.waiting_jobs if waits else self.created_jobs).append(name)
 
     def job(self, key: ObjectKey, name: str) -> Job | None:
         """Return the Job of that name."""
@@ -398,11 +423,14 @@ class World:
         if self.nodes[pod.node].reachable:
             pod.driver.asked_at = pod.driver.asked_at or self.now
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
         """helm upgrade --install, StatefulSets last. Raises RefusedError when the API server refuses them.
 
-        What the last deployed revision had and these values have not is deleted, unless something is refused.
+        What the last deployed revision had and these values have not is deleted, unless something is refused.  Helm
+        leaves what is marked, as the objects of the generation `keep` are from here on.
         """
+        if keep is not None:
+            self.kept.add((key, keep))
         before, generation = self.releases.get(key), values["generation"]
         revision = before.revision + 1 if before is not None else 1
         deployed = before.deployed if before is not None else None
@@ -411,7 +439,7 @@ class World:
             self.releases[key] = Release(values, revision, "failed", deployed)
             raise RefusedError("spec.template.spec.tolerations[0].operator: its value must be empty")
         current = deployed if deployed is not None or before is None else before.values["generation"]
-        if current not in {None, generation}:
+        if current not in {None, generation} and (key, current) not in self.kept:
             self._drop(key, current)
         self._create(key, generation, PARTS)
         self.sets.setdefault(key, {}).setdefault(generation, Sets(values, self.now)).values = values
@@ -421,7 +449,7 @@ class World:
     def uninstall(self, key: ObjectKey) -> None:
         """helm uninstall: what the newest revision names goes, and nothing else."""
         release = self.releases.pop(key, None)
-        if release is not None:
+        if release is not None and (key, release.values["generation"]) not in self.kept:
             self._drop(key, release.values["generation"])
 
     def prune(self, key: ObjectKey, uids: Collection[str]) -> None:
@@ -430,10 +458,6 @@ class World:
             if part.uid in uids and part.kind == PARTS[-1]:
                 self.sets[key].pop(part.generation, None)
         self.parts[key] = [part for part in self.parts.get(key, []) if part.uid not in uids]
-
-    def newest_generation(self, key: ObjectKey) -> int | None:
-        """Return the newest generation that has StatefulSets."""
-        return max(self.sets.get(key, {}), default=None)
 
     def _newest(self, key: ObjectKey) -> Sets:
         return self.sets[key][max(self.sets[key])]
@@ -470,7 +494,14 @@ class World:
     def ready(self, key: ObjectKey, generation: int, delay: timedelta) -> bool:
         """Return whether the pods of a generation have had that long to get ready."""
         found = self.sets.get(key, {}).get(generation)
-        return found is not None and self.issue is None and self.now - found.created_at >= delay
+        if found is None or self.issue is not None or self.is_crowded_out(key, generation):
+            return False
+        return self.now - found.created_at >= delay
+
+    def is_crowded_out(self, key: ObjectKey, generation: int) -> bool:
+        """Return whether older generations take all the room."""
+        older = sum(each < generation for each in self.sets.get(key, {}))
+        return self.room is not None and older >= self.room
 
     def _move(self, job: Job) -> None:
         if job.pod is None and not job.had_pod and self.now - job.created_at >= POD_DELAY:
@@ -502,7 +533,12 @@ class World:
         return self.now - sets.master_since >= MASTER_DELAY and not executors
 
     def _has_executors(self, job: Job, driver: Driver) -> bool:
-        """Return whether executors are there; those that a driver has outlive the master, but no eviction."""
+        """Return whether executors are there; those that a driver has outlive the master, but no eviction.
+
+        A driver without a cluster is its own.
+        """
+        if driver.config.spark_master.startswith("local"):
+            return True
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
         if not self.ready(job.key, generation, WORKER_DELAY):
             return False

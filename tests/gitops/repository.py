@@ -48,7 +48,7 @@ def files(
         },
     }
     patch = {
-        "apiVersion": "streaming.fencepost.dev/v1alpha1",
+        "apiVersion": "streaming.fencepost.dev/v1beta1",
         "kind": "StreamingPipeline",
         "metadata": {"name": PIPELINE},
         "spec": merged(here, spec),

@@ -110,7 +110,7 @@ def test_helm_and_kubectl_wait_for_a_pipeline_as_the_docs_say(
 def rewind(pipeline: Pipeline, name: str, offsets: dict[str, int]) -> Object:
     """Return a PipelineRewind of the pipeline to these offsets."""
     return {
-        "apiVersion": "streaming.fencepost.dev/v1alpha1",
+        "apiVersion": "streaming.fencepost.dev/v1beta1",
         "kind": "PipelineRewind",
         "metadata": {"name": name},
         "spec": {"pipeline": pipeline.name, "to": {"offsets": offsets}},

@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given
 
 from fakes.connections import connection_to
+from fakes.fence_stores import CassandraFenceStore, NoFences
 from fakes.secrets import Secrets
 from fencepost_operator.adapters import dialing as dialing_module
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.cassandra.sessions import Limits
 from fencepost_operator.adapters.dialing import Dialing
+from fencepost_operator.adapters.fence_sessions import Limits
+from fencepost_operator.adapters.fence_store import DatabaseFenceStore
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
-from fencepost_operator.api import KafkaConnection
+from fencepost_operator.adapters.postgresql.fences import PostgresqlFences
+from fencepost_operator.api import KafkaConnection, PostgresqlConnection
 from fencepost_operator.endpoints import EndpointPolicy, parse_address, parse_entries
 from fencepost_operator.errors import PortError, Rejected, Unreachable
 from fencepost_operator.settings import Settings, SettingsError
@@ -216,4 +218,45 @@ async def test_a_contact_point_that_takes_long_reads_as_one_that_is_not_there() 
         port = server.getsockname()[1]
         hurried = await cassandra_says("127.0.0.1", port, policy, Limits(connect_wait=0.1))
         absent = await cassandra_says("127.0.0.1", 1, policy)
+    assert shape(hurried, f"127.0.0.1:{port}") == shape(absent, "127.0.0.1:1")
+
+
+async def postgresql_says(host: str, port: int, policy: EndpointPolicy, limits: Limits | None = None) -> PortError:
+    fences = PostgresqlFences(Secrets({"username": "kim", "password": "secret"}), limits, policy=policy)
+    store = DatabaseFenceStore(cassandra=NoFences(), postgresql=fences)
+    connection = PostgresqlConnection(
+        namespace="n",
+        hosts=(host,),
+        port=port,
+        schema="s",
+        credentials_secret="a",  # noqa: S106 - a name
+        create_schema=False,
+    )
+    with pytest.raises(PortError) as caught:
+        await store.read(connection, "a/b/c")
+    await store.close()
+    return caught.value
+
+
+async def test_postgresql_elsewhere_is_not_dialled_and_all_refusals_read_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        hosts = [("127.0.0.1", port), ("127.0.0.1", 1), ("no-such-name.invalid", 5432), ("a..b", 5432), ("::1", 5432)]
+        hosts += [("/var/run/postgresql", 5432)]
+        found = {shape(await postgresql_says(host, at, ELSEWHERE), f"{host}:{at}") for host, at in hosts}
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    ((_, words),) = found
+    assert "spec.checkpoint.postgresql.hosts" in words
+    assert "allowedEndpoints" in words
+    assert "secret" not in words
+
+
+async def test_a_host_that_takes_long_reads_as_one_that_is_not_there() -> None:
+    policy = EndpointPolicy(entries=parse_entries(["127.0.0.0/8:*"]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        hurried = await postgresql_says("127.0.0.1", port, policy, Limits(connect_wait=0.1))
+        absent = await postgresql_says("127.0.0.1", 1, policy)
     assert shape(hurried, f"127.0.0.1:{port}") == shape(absent, "127.0.0.1:1")

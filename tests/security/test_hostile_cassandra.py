@@ -18,7 +18,7 @@ from fakes.tls_proxy import Authority, tls_in_front_of
 from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence import FenceUnavailable
 from fencepost.fence.cassandra.table import CassandraFenceTable
-from fencepost.fence.cassandra.tls import TlsMaterial
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra.guarded_connection import LARGEST_FRAME
 from fencepost_operator.adapters.cassandra.login import Login
 from fencepost_operator.endpoints import EndpointPolicy

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.raw_headers import RawProducer
 from fencepost.batch import Range
-from fencepost.fence.cassandra.dead_letters import letter
+from fencepost.fence.letters import letter
 from fencepost.kafka import header_names, reader
 from fencepost.kafka.record import KafkaRecords
 from present import present

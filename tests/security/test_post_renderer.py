@@ -24,7 +24,7 @@ from fencepost_operator.errors import Rejected
 from unit.charts.rendering import Object, helm, objects, one, render
 
 OWNER: Final = {
-    "apiVersion": "streaming.fencepost.dev/v1alpha1",
+    "apiVersion": "streaming.fencepost.dev/v1beta1",
     "kind": "StreamingPipeline",
     "name": "departures",
     "uid": "5d6a2fd6-9b23-438b-9361-8f3460c92464",

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceCredentialsRejected, FenceError, FenceSwapRefused, FenceUnavailable
-from fencepost_operator.adapters.cassandra.fence_errors import translated
 from fencepost_operator.adapters.cassandra.login import Login
+from fencepost_operator.adapters.fence_errors import CASSANDRA, translated
 from fencepost_operator.api import ObjectKey, Status
 from fencepost_operator.errors import PortError
 from fencepost_operator.logs import JsonFormatter
@@ -38,7 +38,7 @@ PLACE: Final = Login(
 )
 def test_no_message_holds_a_cassandra_account(error: FenceError) -> None:
     """History of the audit: the user's name, a value of the Secret, was in the condition's remedy."""
-    with pytest.raises(PortError) as caught, translated(PLACE, "flights"):
+    with pytest.raises(PortError) as caught, translated(PLACE, "flights", CASSANDRA):
         raise error
     words = f"{caught.value} {caught.value.remedy} {PLACE} {PLACE!r}"
     assert all(secret not in words for secret in ACCOUNT)

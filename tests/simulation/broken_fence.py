@@ -16,12 +16,12 @@ def commits_are_unconditional(patch: Patch) -> None:
     """Let a driver commit whatever happened to the row."""
     change = Fence._change
 
-    def forced(self: Any, before: Any, after: Any) -> Any:
+    def forced(self: Any, before: Any, after: Any, **how: Any) -> Any:
         seen = self._table.read(self._pipeline)
         if before.driver is not None and after.driver == before.driver and seen.epoch != before.epoch:
             before = seen
             after = replace(after, epoch=seen.epoch, version=seen.version + 1)
-        return change(self, before, after)
+        return change(self, before, after, **how)
 
     patch.setattr(Fence, "_change", forced)
 

@@ -81,7 +81,9 @@ class SimulatedDriver(Driver):
             row = self.fence.read()
         except FenceUnavailable:
             return
-        if row is not None and (row.epoch != self.config.epoch or row.driver not in {None, self.uid}):
+        if row is None or (self.config.awaits_epoch and row.epoch < self.config.epoch):
+            return
+        if row.epoch != self.config.epoch or row.driver not in {None, self.uid}:
             self.end(now, ExitCode.FENCED)
 
     def _is_unanswered(self) -> bool:

@@ -368,7 +368,7 @@ class Faults:
             case e.ChangeImage(number=number):
                 world.change(KEY, job=_job(number))
             case e.Resize(workers=workers):
-                world.change(KEY, cluster={"workers": workers})
+                world.change(KEY, cluster=_by_load(max(1, workers)) if self.setup.autoscales else {"workers": workers})
             case e.Suspend(value=value):
                 world.change(KEY, suspend=value)
             case e.Pause(seconds=seconds):
@@ -463,15 +463,25 @@ class Faults:
         restart: dict[str, Any] = {"stallTimeout": "20s", "maxAttempts": self.setup.max_attempts}
         if self.setup.waits:
             restart["onUnprovenDeath"] = "wait"
+        if self.setup.stands_by:
+            restart["standby"] = "Warm"
         if self.setup.stops_soon:
             restart["stopTimeout"] = "10s"
         changes: dict[str, Any] = {"onPoison": {"action": "deadLetter"}} if self.setup.sets_aside else {}
+        if self.setup.autoscales:
+            changes["cluster"] = _by_load(1)
         policy = "Retain" if self.setup.retain else "Delete"
         upgrade = {**UPGRADE, "rollback": "enabled" if self.setup.rolls_back else "disabled"}
+        if self.setup.hands_over:
+            upgrade["strategy"] = "Handoff"
         made = body(
             uid=f"uid-{self.created}", job=_job(1), restart=restart, deletionPolicy=policy, upgrade=upgrade, **changes
         )
         self.world.apply(made)
+
+
+def _by_load(least: int) -> dict[str, Any]:
+    return {"autoscale": {"minWorkers": least, "maxWorkers": least + 2, "targetTimeLag": "5s"}}
 
 
 def _freeze(drivers: list[SimulatedDriver], *, frozen: bool) -> None:

@@ -44,6 +44,10 @@ class Setup:
     batch_takes: float = 1.0
     rolls_back: bool = False
     """With upgrade.rollback: enabled, and a spec that is stable soon."""
+    hands_over: bool = False
+    """With upgrade.strategy: Handoff."""
+    stands_by: bool = False
+    """With restart.standby: Warm."""
     stops_soon: bool = False
     """With restart.stopTimeout."""
     volume: bool = False
@@ -52,6 +56,8 @@ class Setup:
     """With onPoison.action: deadLetter."""
     waits: bool = False
     """With onUnprovenDeath: wait; in the end a user confirms the deaths that nothing proves."""
+    autoscales: bool = False
+    """With cluster.autoscale, and a target that every outage misses."""
 
 
 Maker: TypeAlias = Callable[[random.Random, Setup, float], e.Event]
@@ -83,9 +89,12 @@ class History:
             rate=chance.choice((0.0, 10.0, 10.0, 100.0)),
             batch_takes=chance.choice((1.0, 1.0, 3.0)),
             rolls_back=seed % 2 == 0,
+            hands_over=seed % 7 in {2, 5},
+            stands_by=seed % 11 in {3, 6, 8},
             stops_soon=seed % 5 == 0,
             volume=seed % 6 == 3,
             waits=seed % 8 == 7,
+            autoscales=seed % 9 == 4,
         )
         made = [_event(chance, setup, KINDS) for _ in range(chance.randint(1, MOST_EVENTS))]
         if setup.rolls_back:
@@ -329,7 +338,7 @@ def _change_image(chance: random.Random, _setup: Setup, at: float) -> e.Event:
 
 
 def _resize(chance: random.Random, _setup: Setup, at: float) -> e.Event:
-    return e.Resize(at, workers=chance.randint(1, 3))
+    return e.Resize(at, workers=chance.randint(0, 3))
 
 
 def _suspend(chance: random.Random, _setup: Setup, at: float) -> e.Event:

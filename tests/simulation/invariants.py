@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,7 +12,8 @@ from fencepost.contract import EARLIEST, Loss, ReportedLoss, commit_ms, split_of
 from fencepost.contract import Reason as RunReason
 from fencepost.fence import FenceRow
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.api import Condition, Pipeline, Reason, State, Status
+from fencepost_operator.api import Condition, HandoffStatus, Pipeline, Reason, Spec, State, Status
+from fencepost_operator.decision.cluster.autoscale import SCALING_LIMITED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.pausing import PAUSED, is_paused
@@ -23,8 +24,12 @@ from fencepost_operator.decision.reporting.conditions import (
     TRANSACTION_STALLED,
 )
 from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED
+from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY
+from fencepost_operator.decision.rules.rollback import BY_THE_IMAGE
 from fencepost_operator.decision.rules.upgrade import AHEAD
 from fencepost_operator.decision.run.blindness import UNOBSERVED
+from fencepost_operator.decision.run.diagnosis import ENVIRONMENT
+from fencepost_operator.decision.run.open_batch import START_PATIENCE
 from simulation.codes import NO_END, RowsByCode, Written
 from simulation.failure import require
 
@@ -32,8 +37,8 @@ DANGEROUS: Final = frozenset({"start", "take_over", "delete_fence", "rewind"})
 FACTS_OF_A_START: Final = frozenset({"fence", "runs", "cluster", "release", "references", "source"})
 TYPES: Final = frozenset(
     {
-        "Ready", "Stalled", "Reconciling", "Streaming", PAUSED,
-        FALLING_BEHIND, PARTITIONS_OFFLINE, PROGRESS_UNREADABLE, TRANSACTION_STALLED, UNOBSERVED,
+        "Ready", "Stalled", "Reconciling", "Streaming", PAUSED, STANDBY_READY,
+        FALLING_BEHIND, PARTITIONS_OFFLINE, PROGRESS_UNREADABLE, SCALING_LIMITED, TRANSACTION_STALLED, UNOBSERVED,
         DURABILITY_AT_RISK, RETENTION_RISK,
     }
 )  # fmt: skip
@@ -45,6 +50,8 @@ RUNS_WHILE_INVALID: Final = 16
 clock is ahead takes the first pauses between them for over."""
 INSTEAD: Final = frozenset({Reason.INVALID_SPEC, Reason.ROLLED_BACK})
 HOT_LOOP: Final = 30
+MEASURED: Final = timedelta(seconds=5)
+"""By how much a time may be off that an operator has measured while its wall clock was set."""
 
 
 @dataclass(slots=True)
@@ -328,14 +335,18 @@ class Statuses:
     """For how long the cause of an incident is gone until the incident is over."""
     rolled_back: set[tuple[str, int, str]] = field(default_factory=set)
     """Uids, generations and retry tokens of the specs that were rolled back."""
+    handoffs: dict[tuple[str, str, int], datetime] = field(default_factory=dict)
+    """When next runs were recorded, by the world's clock: by the uid, their name and their cluster's generation."""
     unpermitted: set[datetime] = field(default_factory=set)
     """When restarts began that had no permit."""
     while_stalled: Counter[str] = field(default_factory=Counter)
     """Successful writes since the pipeline stalled for its present reason."""
 
-    def put(self, pipeline: Pipeline, after: Status) -> None:
-        """Look at a status that replaces the pipeline's."""
+    def put(self, pipeline: Pipeline, after: Status, now: datetime, ended: Collection[int]) -> None:
+        """Look at a status that replaces the pipeline's; `ended` are the epochs of drivers that have ended."""
         before = pipeline.status
+        if after.handoff is not None:
+            self.handoffs.setdefault(_next_run(pipeline, after.handoff), now)
         _conditions(after)
         if is_paused(pipeline):
             _left_alone(before, after)
@@ -348,7 +359,7 @@ class Statuses:
         require(after.restarts >= before.restarts, "status.restarts goes back")
         _paged(pipeline, after)
         self._ended(pipeline, after)
-        self._rollback(pipeline, after)
+        self._rollback(pipeline, after, now, ended)
         began, since = after.planned_restart_since, before.planned_restart_since
         if began in self.unpermitted and (since is None or since < began):
             self.unpermitted.discard(began)  # a step of the clock and back shows the same moment once more
@@ -366,7 +377,7 @@ class Statuses:
             enough = lasted >= self.resolve_after - self.skew
             require(enough or pipeline.deleting_since is not None, f"{page.reason} is over after {lasted}")
 
-    def _rollback(self, pipeline: Pipeline, after: Status) -> None:
+    def _rollback(self, pipeline: Pipeline, after: Status, now: datetime, ended: Collection[int]) -> None:
         """Look whether a spec is rolled back once, and to the stable one."""
         rollback, stable = after.rolled_back, after.stable
         if rollback is None or pipeline.status.rolled_back is not None:
@@ -374,9 +385,28 @@ class Statuses:
         spec = (pipeline.uid, pipeline.generation, rollback.retry)
         require(spec not in self.rolled_back, f"a spec is rolled back twice: {spec}")
         self.rolled_back.add(spec)
-        require(stable is not None and stable.revision == rollback.revision, "a rollback to a spec that is not stable")
+        run, handoff = after.run, pipeline.status.handoff
+        works = handoff is not None and run is not None and run.is_active and run.revision == rollback.revision
+        is_stable = stable is not None and stable.revision == rollback.revision
+        require(is_stable or works, "a rollback to a spec that neither is stable nor runs")
         require(rollback.failed != rollback.revision, "a rollback to the spec that failed")
         require(after.loss is None, "a rollback while a loss is to be accepted")
+        if works and handoff is not None:
+            self._backed_out(pipeline, handoff, rollback.reason, now, ended)
+
+    def _backed_out(
+        self, pipeline: Pipeline, handoff: HandoffStatus, reason: str, now: datetime, ended: Collection[int]
+    ) -> None:
+        """Look whether a next run has ended for a cause of its own, or has had all its time to get warm."""
+        require(reason not in ENVIRONMENT, f"{handoff.name} is backed out for its surroundings: {reason}")
+        if reason not in {Reason.NEVER_CLAIMED, *BY_THE_IMAGE}:
+            require(handoff.epoch in ended, f"{handoff.name} is backed out as {reason}, and its driver lives")
+            return
+        waited = now - self.handoffs[_next_run(pipeline, handoff)]
+        least = START_PATIENCE
+        if reason == Reason.NEVER_CLAIMED and isinstance(pipeline.spec, Spec):
+            least += timedelta(seconds=pipeline.spec.restart.start_timeout)
+        require(waited >= least - MEASURED, f"{handoff.name} is backed out as {reason} after {waited}")
 
     def written(self, pipeline: Pipeline | None, call: str, *, is_misled: bool) -> None:
         """Count what took effect while the pipeline is stalled.
@@ -470,7 +500,18 @@ class Invariants:
         living: list[tuple[int, int, str]],
     ) -> None:
         """Look at a Job that is created: `living` are (epoch, generation, pod uid) of the drivers that live."""
-        recorded = status.run if status is not None else None
+        recorded, handoff = (status.run, status.handoff) if status is not None else (None, None)
+        if handoff is not None and handoff.epoch == epoch and row is not None and row.epoch < epoch:
+            failed = status.standby if status is not None and handoff.standby else None
+            if failed is not None and failed.revision == handoff.revision and failed.next_attempt_at is not None:
+                require(
+                    failed.next_attempt_at - self.statuses.skew <= handoff.since,
+                    "a standby starts too soon after one that failed",
+                )
+            require(
+                all(cluster != generation or not cluster for _, cluster, _ in living), "a next run shares a cluster"
+            )
+            return  # it waits
         require(recorded is not None and recorded.epoch >= epoch, f"run {epoch} starts before it is recorded")
         require(row is not None and row.epoch >= epoch, f"run {epoch} starts before its epoch")
         if status is not None and recorded is not None and recorded.epoch == epoch and status.rolled_back is not None:
@@ -483,6 +524,10 @@ class Invariants:
                 other == epoch or cluster != generation,
                 f"run {epoch} starts on cluster generation {generation}, where {uid} of run {other} still lives",
             )
+
+
+def _next_run(pipeline: Pipeline, handoff: HandoffStatus) -> tuple[str, str, int]:
+    return pipeline.uid, handoff.name, handoff.cluster_generation
 
 
 def transition_skew(*skews: float) -> timedelta:

@@ -30,9 +30,18 @@ WAKES_IN: Final = timedelta(seconds=0.5)
 DEATH: Final = 2.0
 """Seconds until an operator that died is there again."""
 CONFIG: Final = ReconcileConfig(
-    cluster_uid="cluster-1", poll_interval=3.0, resync_interval=60.0, refresh_interval=30.0, page_resolve_after=45.0
+    cluster_uid="cluster-1",
+    poll_interval=3.0,
+    resync_interval=60.0,
+    refresh_interval=30.0,
+    look_interval=150.0,
+    page_resolve_after=45.0,
 )
-"""Seldom passes make short histories; `wake` stands for the watches."""
+"""Seldom passes make short histories.
+
+`wake` stands for the watches, at each event of a history.  What time alone does to Kubernetes wakes nothing: what an
+operator knows of a pipeline at rest may be up to three minutes old.
+"""
 KAFKA: Final = frozenset({"source", "unread", "at", "topic_settings"})
 CASSANDRA: Final = frozenset(
     {
@@ -174,6 +183,8 @@ class Operator:
     _last: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """The last answer about each fact, and the uid of the pipeline object that it was for."""
     _at_once: int = 0
+    _woken: bool = True
+    """Whether an event has asked for a pass since the last one began."""
     _reconciler: Reconciler | None = None
     _pass: Coroutine[Any, Any, float | None] | None = None
 
@@ -185,7 +196,9 @@ class Operator:
         if self._pass is None:
             self.passes += 1
             self.turn = Pass()
-            self._pass = self._reconciler.reconcile(self.key)
+            self._reconciler.note_census()
+            self._pass = self._reconciler.reconcile(self.key, woken=self._woken)
+            self._woken = False
         again = self._send()
         self._at_once = self._at_once + 1 if again == 0 else 0
         require(self._at_once < HOT_LOOP, f"a hot loop of operator {self.number}: {self.writes[-6:]}")
@@ -199,6 +212,7 @@ class Operator:
 
     def wake(self) -> None:
         """Let it look soon, unless it stands still in a pass."""
+        self._woken = True
         if self._pass is None:
             self.due = min(self.due, self.world.now + WAKES_IN)
 

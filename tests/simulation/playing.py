@@ -11,7 +11,10 @@ from fakes.manifests import KEY
 from fakes.world import START
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost_operator.api import FINISHED_LABEL, Condition, Reason, Spec, State, Status
+from fencepost_operator.autoscaling.policy import UNMEASURED_AFTER
+from fencepost_operator.backoff import JITTER
 from fencepost_operator.decision.reporting.incidents import MOMENT
+from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY
 from fencepost_operator.decision.run.restart_loop import LOOP, WINDOW
 from simulation import events as e
 from simulation.coverage import Coverage, counted
@@ -36,9 +39,13 @@ CATCHES_UP_IN: Final = 12 * RAISE_LIMIT
 
 From three records at first, that is enough for what comes while a driver hangs during the longest blindness.
 """
-SETTLES_IN: Final = 200.0
+UNSEEN: Final = (CONFIG.look_interval + CONFIG.resync_interval) * (1 + JITTER)
+"""Seconds for which an operator may not see the end of a run that no event shows."""
+SETTLES_IN: Final = UNSEEN + 200.0
 """Seconds in which figures of what happened last are still written, such as the throughput of the last minute."""
 QUIET: Final = 130.0
+STANDBY_SETTLES_IN: Final = timedelta(hours=2)
+"""Standbys that all fail, as of an image that is broken since, are started less and less often: see LONGEST_BACKOFF."""
 SLOW_TICK: Final = timedelta(seconds=5)
 """How the world moves while nothing happens."""
 STILL: Final = timedelta(seconds=60)
@@ -245,7 +252,7 @@ class Play:
 
     def _is_lawful(self, reason: str) -> bool:
         lawful = {Reason.RESTART_BUDGET_EXHAUSTED} if self.history.setup.max_attempts else set()
-        if self.history.setup.rolls_back:
+        if self.history.setup.rolls_back or self.history.setup.hands_over:
             lawful.add(Reason.ROLLED_BACK)
         expected = lawful.union(*(EXPECTED.get(type(event), frozenset()) for event in self.history.events))
         require(reason in expected, f"stalled for no reason: {reason}")
@@ -292,10 +299,45 @@ class Play:
         due = since + timedelta(seconds=pipeline.spec.snapshots.every)
         return due + timedelta(seconds=QUIET) if due - self.world.now <= timedelta(seconds=2 * QUIET) else START
 
+    def _durable_by(self) -> datetime:
+        """Return until when a durability that could not be read is read again; START where it is complete."""
+        pipeline = self.world.pipeline(KEY)
+        durability = pipeline.status.durability if pipeline is not None else None
+        if durability is None or durability.complete:
+            return START
+        return durability.checked_at + timedelta(seconds=CONFIG.durability_retry + UNSEEN + QUIET)
+
+    def _scaled_by(self) -> datetime:
+        """Return until when the workers that no load needs are removed, one by one; START where none are."""
+        pipeline = self.world.pipeline(KEY)
+        chosen = pipeline.status.autoscale if pipeline is not None else None
+        if chosen is None or chosen.fewer is None:
+            return START
+        return self.world.now + chosen.workers * (UNMEASURED_AFTER + timedelta(seconds=QUIET))
+
+    def _await_standby(self) -> None:
+        """Let time pass until the standby is warm, or the next one starts after the quiet time: the delay doubles."""
+        end = self.world.now + STANDBY_SETTLES_IN
+        while self._is_standby_due():
+            require(self.world.now < end, "the standby is neither warm nor waits for long")
+            self._until(self.world.now + timedelta(seconds=QUIET))
+
+    def _is_standby_due(self) -> bool:
+        pipeline = self.world.pipeline(KEY)
+        if pipeline is None or not self.history.setup.stands_by:
+            return False
+        status, conditions = pipeline.status, {each.type: each for each in pipeline.status.conditions}
+        found, is_ready = conditions.get(STANDBY_READY), conditions["Ready"].status == "True"
+        if status.standby is not None and status.handoff is None and status.standby.next_attempt_at is not None:
+            left = status.standby.next_attempt_at - self.world.now
+            return is_ready and left <= timedelta(seconds=3 * QUIET)
+        return is_ready and found is not None and found.status != "True"
+
     def _be_quiet(self) -> None:
         self.world.tick = SLOW_TICK
         self._until(self.world.now + timedelta(seconds=SETTLES_IN))
-        self._until(max(self._pages_by(), self._snapshot_by()))
+        self._until(max(self._pages_by(), self._snapshot_by(), self._scaled_by(), self._durable_by()))
+        self._await_standby()
         before, rows = [len(operator.writes) for operator in self.operators], len(self.world.table.history)
         self._until(self.world.now + timedelta(seconds=QUIET))
         for operator, count in zip(self.operators, before, strict=True):

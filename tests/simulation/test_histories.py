@@ -96,6 +96,12 @@ def test_an_incident_of_an_event_that_ends_is_not_a_restless_status() -> None:
     assert play(History(1585, setup, happens)) is None
 
 
+def test_a_run_that_ends_unseen_after_the_last_fault_is_not_a_restless_status() -> None:
+    """It dies without an event, and the operator looks three minutes later (seed 2015)."""
+    happens = (events.LoseNode(25.0, seconds=45.0), events.FailingCode(46.0, lasts=1.0))
+    assert play(History(2015, history.Setup(rate=0.0), happens)) is None
+
+
 def test_a_scheduled_snapshot_is_not_a_restless_status() -> None:
     """An hour of catching up moves it into the quiet time (seed 56087)."""
     slow = (events.TooLargeBatches(1.6, lasts=20.0), events.SlowBatches(56.0, seconds=180.0, lasts=1.0))

@@ -26,7 +26,7 @@ from fencepost_operator.decision.cluster import readiness
 from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.reporting import conditions, incident_record, incidents, page_outbox
 from fencepost_operator.decision.rewind import target
-from fencepost_operator.decision.rules import health, preconditions, restart, start
+from fencepost_operator.decision.rules import handoff, health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
 from fencepost_operator.observation import Known, Liveness, Observation, RunList, Unknown
 from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
@@ -169,11 +169,11 @@ def acts_again_at_once(patch: Patch) -> None:
     """Make the next pass a part of this one for as long as there is something to do."""
     reconcile = reconciler.Reconciler.reconcile
 
-    async def repeated(self: Any, key: Any) -> Any:
-        again = await reconcile(self, key)
+    async def repeated(self: Any, key: Any, **how: Any) -> Any:
+        again = await reconcile(self, key, **how)
         for _ in range(3):
             if again == 0:
-                again = await reconcile(self, key)
+                again = await reconcile(self, key, **how)
         return again
 
     patch.setattr(reconciler.Reconciler, "reconcile", repeated)
@@ -402,6 +402,17 @@ def test_a_step_of_the_wall_clock_replaces_no_run(ahead: float, monkeypatch: Pat
     if ahead > 0:
         monkeypatch.setattr(clock_steps.ClockSteps, "by_this_clock", lambda _self, pipeline, *_: pipeline)
         assert epochs(history) > 1
+
+
+def test_another_operators_clock_backs_out_no_next_run(monkeypatch: Patch) -> None:
+    """An operator that is an hour ahead looks at a next run that the other one has just recorded."""
+    happens = (events.StepClock(30.0, ahead=3600.0, seconds=90.0, operator=1), events.ChangeImage(40.0, number=2))
+    history = History(0, Setup(operators=2, hands_over=True), happens)
+    assert play(history) is None
+    monkeypatch.setattr(handoff, "waited_for", lambda context, found: context.now - found.since)
+    failure = play(history)
+    assert failure is not None
+    assert "is backed out as NeverClaimed after" in failure.why
 
 
 def test_another_operators_clock_is_not_a_grace_period(monkeypatch: Patch) -> None:

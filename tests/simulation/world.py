@@ -18,6 +18,7 @@ from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict
 from simulation.content import Contents
 from simulation.drivers import SimulatedDriver
+from simulation.failure import require
 from simulation.invariants import Invariants
 
 TICK = timedelta(seconds=1)
@@ -73,6 +74,8 @@ class SimulatedWorld(World):
     """All three: of drivers that start from now on."""
     installs: str = ""
     """How installs fail, '' when they do not."""
+    chosen: set[int] = field(default_factory=set)
+    """Numbers of workers that an operator has chosen and recorded."""
     late: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
     tick: timedelta = TICK
     waited: float = 0.0
@@ -101,8 +104,11 @@ class SimulatedWorld(World):
     def write_status(self, key: ObjectKey, status: Status) -> Pipeline:
         """Replace a pipeline's status, if that is lawful."""
         before = self.pipelines[key]
-        self.invariants.statuses.put(before, status)
+        ended = {driver.config.epoch for driver in self.processes if not driver.alive}
+        self.invariants.statuses.put(before, status, self.now, ended)
         self.invariants.output.codes.record(status.mixed_output)
+        if status.autoscale is not None:
+            self.chosen.add(status.autoscale.workers)
         self.touch(key)
         version = self.objects[key]["metadata"]["resourceVersion"]
         self.pipelines[key] = replace(before, status=status, resource_version=version)
@@ -158,8 +164,10 @@ class SimulatedWorld(World):
             assert request.timestamp is not None
             self.invariants.output.codes.delete(request.ranges, request.timestamp)
 
-    def install(self, key: ObjectKey, values: Mapping[str, Any]) -> None:
+    def install(self, key: ObjectKey, values: Mapping[str, Any], *, keep: int | None = None) -> None:
         """helm upgrade --install, as long as nothing makes it fail."""
+        if "autoscale" in self.objects.get(key, {}).get("spec", {}).get("cluster", {}):
+            require(values["workers"] in self.chosen, f"{values['workers']} workers were not recorded before")
         if self.installs == "refused":
             raise RefusedError("admission webhook denied the request")
         if self.installs == "pending":
@@ -168,7 +176,7 @@ class SimulatedWorld(World):
             self._create(key, values["generation"], ("Secret", "ConfigMap"))
             self.releases[key] = Release(values, revision, "pending", deployed)
             raise RefusedError("context deadline exceeded")
-        World.install(self, key, values)
+        World.install(self, key, values, keep=keep)
 
     # what time does
 
@@ -249,7 +257,7 @@ class SimulatedWorld(World):
 
     def _has_executors(self, job: Job, driver: Any) -> bool:
         generation = int(job.manifest["metadata"]["annotations"][labels.GENERATION])
-        return generation in self.sets.get(job.key, {}) and World._has_executors(self, job, driver)
+        return (not generation or generation in self.sets.get(job.key, {})) and World._has_executors(self, job, driver)
 
     def _pod(self, job: Job) -> Pod:
         number = next(self.uids)

@@ -39,6 +39,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if kindIs "invalid" .Values.replicas -}}2{{- else -}}{{ int .Values.replicas }}{{- end -}}
 {{- end }}
 
+{{- /* Values of an older chart, as `helm upgrade --reuse-values` brings them, have no shards. */}}
+{{- define "fencepost.shards" -}}
+{{- $shards := int (.Values.shards | default 1) -}}
+{{- if and (gt (int .Values.maxConcurrentRestarts) 0) (lt (int .Values.maxConcurrentRestarts) $shards) -}}
+{{- fail "maxConcurrentRestarts: is divided among the shards; set it to the number of shards or more, or to 0 for no limit" -}}
+{{- end -}}
+{{- $shards -}}
+{{- end }}
+
+{{- /* The Leases of all shards that there may ever be: an upgrade that lowers their number ends the Leases of the others. */}}
+{{- define "fencepost.leases" -}}
+{{- $fullname := include "fencepost.fullname" . -}}
+{{- $leases := list $fullname -}}
+{{- range untilStep 1 32 1 -}}{{- $leases = append $leases (printf "%s-shard-%d" $fullname .) -}}{{- end -}}
+{{- toJson $leases -}}
+{{- end }}
+
 {{- /* A lost node costs the operator seconds instead of Kubernetes' five minutes, unless the values say otherwise. */}}
 {{- define "fencepost.tolerations" -}}
 {{- $tolerations := .Values.tolerations | default list -}}
@@ -81,7 +98,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # Trials of new code.
 - apiGroups: [streaming.fencepost.dev]
   resources: [pipelinetrials]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [streaming.fencepost.dev]
   resources: [pipelinetrials/status]
   verbs: [update]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from fencepost.contract import REPLACED, Reason
+from fencepost.contract import REPLACED, Reason, offset_key
+from fencepost.fence.left_out import LeftOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,18 @@ class AcceptedLoss:
     choice: str | None = None
     at: datetime | None = None
     topic_id: str | None = None
+
+    @classmethod
+    def of_left_out(cls, record: LeftOut) -> AcceptedLoss:
+        """Return the range of a record that users let the pipeline leave out."""
+        return cls(
+            partition=offset_key(record.topic, record.partition),
+            start=record.offset,
+            until=record.offset + 1,
+            reason=str(Reason.POISON_RECORD),
+            at=record.at,
+            topic_id=record.topic_id,
+        )
 
     @property
     def is_replaced(self) -> bool:

@@ -1,4 +1,4 @@
-"""From a pipeline's spec to the ways to its Cassandra and its Kafka, with addresses of this machine's where given."""
+"""From a pipeline's spec to the ways to its fence and its Kafka, with addresses of this machine's where given."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fencepost.contract import CassandraEndpoint, CassandraTls, kafka_properties
+from fencepost.contract import CassandraEndpoint, CassandraTls, PostgresqlEndpoint, PostgresqlTls, kafka_properties
 from fencepost.fence import FenceTlsFailed
-from fencepost.fence.cassandra.tls import TlsMaterial
+from fencepost.fence.tls import PLACE, POSTGRESQL_PLACE, TlsMaterial
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import CassandraAccess, Forwards, Found, KafkaAccess
+from fencepost_cli.ports import CassandraAccess, FenceAccess, Forwards, Found, KafkaAccess, PostgresqlAccess
+from fencepost_operator.api import CassandraSpec, PostgresqlSpec
 from fencepost_operator.desired.names import fence_key
 from fencepost_operator.settings import Settings
 
+POSTGRESQL_PORT: Final = 5432
 CASSANDRA_PORT: Final = 9042
 """Of the native protocol, where none is named."""
 
@@ -25,6 +27,7 @@ class Overrides:
 
     scope: str | None = None
     cassandra: str | None = None
+    postgresql: str | None = None
     kafka: str | None = None
     registry: str | None = None
 
@@ -41,20 +44,58 @@ def split_reference(text: str, namespace: str | None, *, kind: str = "pipeline")
     return before or namespace, name
 
 
-def cassandra_access(found: Found, overrides: Overrides, forwards: Forwards) -> CassandraAccess:
+def fence_access(found: Found, overrides: Overrides, forwards: Forwards) -> FenceAccess:
     """Return the way to the fence. Raises CliError."""
-    checkpoint = found.spec.checkpoint.cassandra
+    match found.spec.checkpoint.database:
+        case CassandraSpec() as checkpoint:
+            return _cassandra_access(found, checkpoint, overrides, forwards)
+        case PostgresqlSpec() as checkpoint:
+            return _postgresql_access(found, checkpoint, overrides, forwards)
+
+
+def _postgresql_access(
+    found: Found, checkpoint: PostgresqlSpec, overrides: Overrides, forwards: Forwards
+) -> PostgresqlAccess:
+    _refuse(overrides.cassandra, "--cassandra", "--postgresql")
+    endpoint, place = checkpoint.endpoint, "spec.checkpoint.postgresql.hosts"
+    if overrides.postgresql is not None:
+        host, port = _host_and_port(overrides.postgresql, "--postgresql")
+        tls = postgresql_tls_by_name(endpoint, endpoint.hosts[0])
+        endpoint, place = replace(endpoint, hosts=(host,), port=port, tls=tls), "--postgresql"
+    return PostgresqlAccess(
+        pipeline=_row_key(found, overrides),
+        schema=checkpoint.schema,
+        endpoint=endpoint,
+        credentials=_credentials(found, checkpoint.credentials_secret),
+        tls=_tls(found),
+        dial=forwards.dial(place, "--postgresql"),
+    )
+
+
+def _refuse(given: str | None, option: str, other: str) -> None:
+    if given is not None:
+        raise CliError(f"{option} is given, and the pipeline's fence is elsewhere", remedy=f"pass {other} instead")
+
+
+def _row_key(found: Found, overrides: Overrides) -> str:
+    return fence_key(overrides.scope or found.scope or Settings().scope, found.key)
+
+
+def _cassandra_access(
+    found: Found, checkpoint: CassandraSpec, overrides: Overrides, forwards: Forwards
+) -> CassandraAccess:
+    _refuse(overrides.postgresql, "--postgresql", "--cassandra")
     endpoint, place = checkpoint.endpoint, "spec.checkpoint.cassandra.contactPoints"
     if overrides.cassandra is not None:
         host, port = _host_and_port(overrides.cassandra, "--cassandra")
         endpoint, place = replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint)), "--cassandra"
-    scope = overrides.scope or found.scope or Settings().scope
+    secret = checkpoint.credentials_secret
     return CassandraAccess(
-        pipeline=fence_key(scope, found.key),
+        pipeline=_row_key(found, overrides),
         keyspace=checkpoint.keyspace,
         endpoint=endpoint,
         consistency=checkpoint.consistency,
-        credentials=_credentials(found),
+        credentials=_credentials(found, secret) if secret is not None else None,
         tls=_tls(found),
         dial=forwards.dial(place, "--cassandra"),
     )
@@ -85,11 +126,8 @@ def _allowed(properties: Mapping[str, str]) -> dict[str, str]:
     return kafka_properties.for_operator(properties)
 
 
-def _credentials(found: Found) -> tuple[str, str] | None:
-    name = found.spec.checkpoint.cassandra.credentials_secret
-    if name is None:
-        return None
-    data = found.cassandra_secret or {}
+def _credentials(found: Found, name: str) -> tuple[str, str]:
+    data = found.fence_secret or {}
     missing = [key for key in ("username", "password") if key not in data]
     if missing:
         raise CliError(
@@ -100,11 +138,12 @@ def _credentials(found: Found) -> tuple[str, str] | None:
 
 
 def _tls(found: Found) -> TlsMaterial | None:
-    tls = found.spec.checkpoint.cassandra.tls
+    tls = found.spec.checkpoint.database.tls
     if tls is None:
         return None
     try:
-        return TlsMaterial.of(found.tls_secret or {})
+        place = PLACE if found.spec.checkpoint.cassandra is not None else POSTGRESQL_PLACE
+        return TlsMaterial.of(found.tls_secret or {}, place)
     except FenceTlsFailed as error:
         raise CliError(f"Secret {found.key.namespace}/{tls.secret_name}: {error}", remedy=error.remedy) from error
 
@@ -115,24 +154,37 @@ def tls_by_name(endpoint: CassandraEndpoint, name: str | None = None) -> Cassand
     return replace(tls, server_name=tls.server_name or name or endpoint.contact_points[0]) if tls else None
 
 
+def postgresql_tls_by_name(endpoint: PostgresqlEndpoint, name: str) -> PostgresqlTls | None:
+    """Return the TLS options for a forwarded port: the server's certificate still has the name of the host."""
+    tls = endpoint.tls
+    return replace(tls, server_name=tls.server_name or name) if tls else None
+
+
 def store_endpoint(
     text: str, *, local_datacenter: str | None, serial: str, tls: CassandraTls | None
 ) -> CassandraEndpoint:
     """Return the endpoint of 'HOST', 'HOST:PORT', or several of them with commas. Raises CliError."""
-    points = [_host_and_port(part, "--cassandra", default_port=CASSANDRA_PORT) for part in text.split(",")]
+    hosts, port = _hosts_and_port(text, "--cassandra", default_port=CASSANDRA_PORT)
+    return CassandraEndpoint(
+        contact_points=hosts, port=port, local_datacenter=local_datacenter, serial_consistency=serial, tls=tls
+    )
+
+
+def postgresql_endpoint(text: str, *, database: str, tls: PostgresqlTls | None) -> PostgresqlEndpoint:
+    """Return the endpoint of 'HOST', 'HOST:PORT', or several of them with commas. Raises CliError."""
+    hosts, port = _hosts_and_port(text, "--postgresql", default_port=POSTGRESQL_PORT)
+    return PostgresqlEndpoint(hosts=hosts, port=port, database=database, tls=tls)
+
+
+def _hosts_and_port(text: str, option: str, *, default_port: int) -> tuple[tuple[str, ...], int]:
+    points = [_host_and_port(part, option, default_port=default_port) for part in text.split(",")]
     ports = sorted({port for _, port in points})
     if len(ports) > 1:
         raise CliError(
-            f"--cassandra {text!r} has the ports {ports[0]} and {ports[1]}",
+            f"{option} {text!r} has the ports {ports[0]} and {ports[1]}",
             remedy="name nodes with one port: all nodes of a cluster share it",
         )
-    return CassandraEndpoint(
-        contact_points=tuple(host for host, _ in points),
-        port=ports[0],
-        local_datacenter=local_datacenter,
-        serial_consistency=serial,
-        tls=tls,
-    )
+    return tuple(host for host, _ in points), ports[0]
 
 
 def _host_and_port(text: str, option: str, *, default_port: int | None = None) -> tuple[str, int]:

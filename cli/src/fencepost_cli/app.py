@@ -1,80 +1,178 @@
-"""The commands put together, with the adapters that they use."""
+"""The commands put together, with the adapters that they use: each is imported when it is needed.
+
+The libraries of all commands together take seconds of CPU to import.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
+from typer.main import get_group
 
-from fencepost_cli.commands import (
-    advise,
-    bundle,
-    certify,
-    check,
-    console,
-    dead_letters,
-    explain,
-    fence,
-    init,
-    lifecycle,
-    logs,
-    offsets,
-    replay,
-    retention,
-    rewind,
-    run,
-    sample,
-    snapshots,
-    state,
-    trial,
-)
-from fencepost_cli.commands.output import print_error
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.ports import Ports
-from fencepost_cli.stores.cassandra import open_store
-from fencepost_cli.stores.certification import certify_store
-from fencepost_cli.stores.code_process import check_code
-from fencepost_cli.stores.containers import inspect_image
-from fencepost_cli.stores.kafka_epochs import leader_epoch
-from fencepost_cli.stores.kafka_log import watermarks
-from fencepost_cli.stores.kafka_producer import open_producer
-from fencepost_cli.stores.kafka_records import read_records
-from fencepost_cli.stores.kafka_settings import open_settings
-from fencepost_cli.stores.kubernetes_api import KubeconfigCluster
-from fencepost_cli.stores.local_process import run_local
-from fencepost_cli.stores.parquet_process import write_parquet
-from fencepost_cli.stores.pipeline_objects import KubeconfigObjects
-from fencepost_cli.stores.state_reader import ask_state
-from fencepost_cli.stores.web_server import serve
 
 DEBUG: Final = "FENCEPOST_DEBUG"
 """With this variable set, an error of the program itself shows its traceback."""
+_COMMANDS: Final = "fencepost_cli.commands"
+_STORES: Final = "fencepost_cli.stores"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command or a group of them: its place below `commands`, as 'module:attribute', and its line in the help."""
+
+    place: str
+    summary: str
+
+    def load(self) -> Any:  # noqa: ANN401 - a function, or an app of typer
+        """Import it."""
+        return resolve_name(f"{_COMMANDS}.{self.place}")
+
+
+COMMANDS: Final = {
+    "init": Entry("init:init", "Write a new project: function, test, table, pipeline.yaml, Dockerfile and CI file."),
+    "advise": Entry(
+        "advise:advise",
+        "Advise on memory, workers and batches, from what the newest code took by the history of the fence row.",
+    ),
+    "bundle": Entry(
+        "bundle:bundle",
+        "Write an archive with what the cluster has of a pipeline: no Secrets, and no values of variables.",
+    ),
+    "certify": Entry(
+        "certify:certify",
+        "Try what Fencepost needs of a store, in a keyspace or a schema that is dropped; exit code 1: not all.",
+    ),
+    "check": Entry(
+        "check:check",
+        "Find what is wrong with a manifest, its code or an image, before it runs; exit code 1 if something is.",
+    ),
+    "console": Entry(
+        "console:console", "Show pipelines in a browser, with your kubeconfig's rights; nothing can be changed there."
+    ),
+    "explain": Entry("explain:explain", "Explain what a pipeline's conditions mean and what to do."),
+    "logs": Entry(
+        "logs:logs",
+        "Show the log of the current or the last run's driver; without its pod, the lines that outlived it.",
+    ),
+    "offsets": Entry(
+        "offsets:offsets",
+        "Show for each partition the log's begin and end, what is committed and planned, and the lag.",
+    ),
+    "replay": Entry(
+        "replay:replay",
+        "Run one past batch on this machine: the same records, token and version, and rows in a SQLite file alone.",
+    ),
+    "restart": Entry(
+        "lifecycle:restart",
+        "Start a new run: at once where one waits or has failed for good, after its batch where one streams.",
+    ),
+    "resume": Entry("lifecycle:resume", "Let a suspended pipeline continue from its last commit (spec.suspend)."),
+    "rewind": Entry("rewind:rewind", "Let the pipeline read records again, as one PipelineRewind."),
+    "run": Entry("run:run", "Run a pipeline on this machine; its rows go to tables of a SQLite file."),
+    "sample": Entry(
+        "sample:sample", "Write records of a pipeline's topics to a file that `run --local` and tests read."
+    ),
+    "suspend": Entry(
+        "lifecycle:suspend",
+        "Stop a pipeline after its batch is committed, and remove its Spark cluster (spec.suspend).",
+    ),
+    "fence": Entry("fence:app", "The fence row, its history, and their proof."),
+    "dead-letters": Entry("dead_letters:app", "The records that a driver set aside because each fails alone."),
+    "retention": Entry("retention:app", "How long Kafka keeps the topics' records."),
+    "snapshots": Entry("snapshots:app", "Immutable copies of the committed offsets."),
+    "state": Entry("state:app", "The committed state of a stateful pipeline, which may run meanwhile."),
+    "trial": Entry(
+        "trial:app",
+        "New code on committed records beside the running pipeline, compared with the rows of its tables.",
+    ),
+    "autoscale": Entry("autoscale:app", "The number of workers by load."),
+}
+"""In the order of the help."""
+
+ADAPTERS: Final = {
+    "cluster": "kubernetes_api:KubeconfigCluster",
+    "objects": "pipeline_objects:KubeconfigObjects",
+    "store": "fence_stores:open_store",
+    "log": "kafka_log:watermarks",
+    "leader_epoch": "kafka_epochs:leader_epoch",
+    "configs": "kafka_settings:open_settings",
+    "producer": "kafka_producer:open_producer",
+    "records": "kafka_records:read_records",
+    "parquet": "parquet_process:write_parquet",
+    "state": "state_reader:ask_state",
+    "code": "code_process:check_code",
+    "image": "containers:inspect_image",
+    "local": "local_process:run_local",
+    "serve": "web_server:serve",
+    "certify": "certification:certify_store",
+}
+"""The place of each port's adapter below `stores`, as 'module:attribute'."""
 
 
 class Commands(TyperGroup):
-    """Ends a command that cannot do its work with two lines and exit code 2."""
+    """Imports a command when it is invoked, and ends one that cannot do its work with two lines and exit code 2."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=entry.summary) for name, entry in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 - typer's own type is private
+        """Return the command itself, where `commands` has the help alone."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if found is None or name is None else loaded(name), rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own type is private
         """Run the command."""
         try:
             return super().invoke(ctx)
         except CliError as error:
-            print_error(error)
+            _print(error)
         except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):
             raise  # typer ends the process as they say
         except Exception as error:
             if os.environ.get(DEBUG):
                 raise
-            print_error(
+            _print(
                 CliError(
                     f"{type(error).__name__}: {error}", remedy=f"report it with the output of {DEBUG}=1 fencepost …"
                 )
             )
         raise typer.Exit(ExitCode.FAILED)
+
+
+def loaded(name: str) -> Any:  # noqa: ANN401 - typer's own type is private
+    """Return the command or the group of this name, imported."""
+    found = COMMANDS[name].load()
+    of_one = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        of_one.add_typer(found, name=name)
+    else:
+        of_one.command(name)(found)
+    return get_group(of_one).commands[name]
+
+
+def adapter(place: str) -> Callable[..., Any]:
+    """Return a port whose adapter, 'module:attribute' below `stores`, is imported when it is called."""
+
+    def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the adapter has the types
+        return resolve_name(f"{_STORES}.{place}")(*given, **named)
+
+    return call
+
+
+def _print(error: CliError) -> None:
+    from fencepost_cli.commands.output import print_error  # noqa: PLC0415 - rich is not needed for the help
+
+    print_error(error)
 
 
 app = typer.Typer(
@@ -84,28 +182,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Begin, check and run a streaming pipeline; show and explain what it does, verify it, and repair it.",
 )
-app.add_typer(fence.app, name="fence")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(retention.app, name="retention")
-app.add_typer(snapshots.app, name="snapshots")
-app.add_typer(state.app, name="state")
-app.add_typer(trial.app, name="trial")
-app.command("init")(init.init)
-app.command("advise")(advise.advise)
-app.command("bundle")(bundle.bundle)
-app.command("certify")(certify.certify)
-app.command("check")(check.check)
-app.command("console")(console.console)
-app.command("explain")(explain.explain)
-app.command("logs")(logs.logs)
-app.command("offsets")(offsets.offsets)
-app.command("replay")(replay.replay)
-app.command("restart")(lifecycle.restart)
-app.command("resume")(lifecycle.resume)
-app.command("rewind")(rewind.rewind)
-app.command("run")(run.run)
-app.command("sample")(sample.sample)
-app.command("suspend")(lifecycle.suspend)
 
 
 @app.callback()
@@ -114,20 +190,6 @@ def prepare(context: typer.Context) -> None:
     # The clients' libraries log what the errors say.
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     if context.obj is None:
-        context.obj = Ports(
-            cluster=KubeconfigCluster,
-            objects=KubeconfigObjects,
-            store=open_store,
-            log=watermarks,
-            leader_epoch=leader_epoch,
-            configs=open_settings,
-            producer=open_producer,
-            records=read_records,
-            parquet=write_parquet,
-            state=ask_state,
-            code=check_code,
-            image=inspect_image,
-            local=run_local,
-            serve=serve,
-            certify=certify_store,
-        )
+        from fencepost_cli.ports import Ports  # noqa: PLC0415 - the help of all commands needs none
+
+        context.obj = Ports(**{name: adapter(place) for name, place in ADAPTERS.items()})

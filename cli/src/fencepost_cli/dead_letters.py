@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from fencepost.contract import offset_key, split_offset_key
+from fencepost.contract import offset_key, record_place, split_offset_key
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra.dead_letters import DeadLetter
+from fencepost.fence.letters import DeadLetter
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import NewRecord, Store
 
@@ -76,7 +76,7 @@ class Page:
 
 def place_of(letter: DeadLetter) -> str:
     """Return 'topic/partition@offset'."""
-    return f"{offset_key(letter.topic, letter.partition)}@{letter.offset}"
+    return record_place(offset_key(letter.topic, letter.partition), letter.offset)
 
 
 def partitions_of(selection: Selection, row: FenceRow | None) -> list[str]:

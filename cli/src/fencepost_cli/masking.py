@@ -166,7 +166,7 @@ class Masking:
         """Return an integer with as many digits, which fits into the same types."""
         size = abs(value)
         digits = len(str(size))
-        low, high = int(f"1{'0' * (digits - 1)}") if digits > 1 else 0, int("9" * digits)
+        low, high = int(f"1{'0' * (digits - 1)}") if digits > 1 else int(value < 0), int("9" * digits)
         high = min(high, next((limit for limit in _LIMITS if size <= limit), high))
         number = int.from_bytes(self._stream(str(size).encode(), 32))
         return (low + number % (high - low + 1)) * (-1 if value < 0 else 1)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from fencepost.batch import Range, Watermarks
-from fencepost.contract import CassandraEndpoint, KafkaEndpoint, Verdict
+from fencepost.contract import CassandraEndpoint, KafkaEndpoint, PostgresqlEndpoint, Verdict
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra.dead_letters import DeadLetter
-from fencepost.fence.cassandra.left_out import LeftOut
-from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.history import NO_CHANGE, Change
+from fencepost.fence.left_out import LeftOut
+from fencepost.fence.letters import DeadLetter
 from fencepost.fence.snapshots import Snapshot
+from fencepost.fence.tls import TlsMaterial
 from fencepost.local.record_lines import FileRecord
 from fencepost.local.request import Event, Request
 from fencepost.state.chunks import ChunkStore
@@ -51,7 +51,8 @@ class Found:
     key: ObjectKey
     spec: Spec
     scope: str | None
-    cassandra_secret: Mapping[str, str] | None = field(default=None, repr=False)
+    fence_secret: Mapping[str, str] | None = field(default=None, repr=False)
+    """What `credentialsFrom` of the checkpoint names."""
     tls_secret: Mapping[str, str] | None = field(default=None, repr=False)
     kafka_secret: Mapping[str, str] | None = field(default=None, repr=False)
 
@@ -67,6 +68,32 @@ class CassandraAccess:
     credentials: tuple[str, str] | None = field(repr=False)
     tls: TlsMaterial | None = None
     dial: Dial = field(default=directly, compare=False)
+
+    @property
+    def place(self) -> str:
+        """What the fence's tables are in, for a message."""
+        return f"keyspace {self.keyspace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlAccess:
+    """How to read the fence of one pipeline in PostgreSQL; `pipeline` is the fence row's key."""
+
+    pipeline: str
+    schema: str
+    endpoint: PostgresqlEndpoint
+    credentials: tuple[str, str] = field(repr=False)
+    tls: TlsMaterial | None = None
+    dial: Dial = field(default=directly, compare=False)
+
+    @property
+    def place(self) -> str:
+        """What the fence's tables are in, for a message."""
+        return f"schema {self.schema}"
+
+
+FenceAccess: TypeAlias = CassandraAccess | PostgresqlAccess
+"""How to read the fence of one pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +245,10 @@ class Objects(Protocol):
         """Delete a trial with its Job; nothing to do when it is gone."""
         ...
 
-    def driver_log(
-        self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False
+    def container_log(
+        self, pod: ObjectKey, show: Callable[[str], object], *, container: str, tail: int | None, follow: bool = False
     ) -> None:
-        """Pass on the last lines of a driver's log, None are all, and with `follow` what comes until it ends."""
+        """Pass on the last lines of a container's log, None are all, and with `follow` what comes until it ends."""
         ...
 
     def driver_metrics(self, pod: ObjectKey) -> str:
@@ -242,10 +269,13 @@ class Objects(Protocol):
 
 
 class Store(Protocol):
-    """The pipeline's Cassandra, read only but for marks of dead letters and left-out records. Raises CliError."""
+    """The database of the fence, read only but for marks of dead letters and left-out records. Raises CliError.
+
+    The tables of sinks are in it where it is Cassandra.
+    """
 
     def row(self) -> FenceRow | None:
-        """Return the fence row by a SERIAL read."""
+        """Return the fence row by a linearizable read."""
         ...
 
     def changes(self, hour: datetime, *, after: tuple[int, int] = NO_CHANGE) -> Sequence[Change]:
@@ -380,15 +410,38 @@ class LocalEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreToCertify:
-    """A store that speaks Cassandra's protocol, and the account that may create a keyspace there.
+    """A store that speaks Cassandra's protocol, or a PostgreSQL, and the account that may create the place for a trial.
 
-    `replicas` is the replication factor of the scratch keyspace; None means three, or as many as there are nodes.
+    Exactly one endpoint is set.  `replicas` is the replication factor of the scratch keyspace; None means three, or as
+    many as there are nodes.
     """
 
-    endpoint: CassandraEndpoint
+    cassandra: CassandraEndpoint | None = None
+    postgresql: PostgresqlEndpoint | None = None
     credentials: tuple[str, str] | None = field(repr=False)
     tls: TlsMaterial | None = None
     replicas: int | None = None
+
+    @property
+    def address(self) -> str:
+        """The address for a message."""
+        endpoint = self.cassandra or self.postgresql
+        return endpoint.address if endpoint else ""
+
+    @property
+    def place(self) -> str:
+        """What it creates and drops."""
+        return "keyspace" if self.cassandra else "schema"
+
+    @property
+    def removal(self) -> str:
+        """The last promise."""
+        return f"the {self.place} is dropped"
+
+    @property
+    def least_right(self) -> str:
+        """What the account needs to begin with."""
+        return "grant the account " + ("SELECT ON KEYSPACE system" if self.cassandra else "CONNECT on the database")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,22 +455,21 @@ class Certified:
     seconds: float | None = None
 
 
-REMOVAL: Final = "the keyspace is dropped"
-"""The last promise."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a store kept of all promises, REMOVAL at last; `version` and `protocol` are what it says of itself."""
+    """What a store kept of all promises, the removal at last; `version` and `protocol` are what it says of itself.
+
+    `protocol` is Cassandra's.  `scratch` is the keyspace or the schema that was created.
+    """
 
     version: str
-    protocol: int
-    keyspace: str
+    protocol: int | None
+    scratch: str
     promises: Sequence[Certified]
 
 
 Certify: TypeAlias = Callable[[StoreToCertify, Callable[[str], object]], Certificate]
-"""Tries each promise in a keyspace that it creates and drops, and passes on which one. Raises CliError."""
+"""Tries each promise in a place that it creates and drops, and passes on which one. Raises CliError."""
 
 RunLocal: TypeAlias = Callable[[Request, Callable[[Event], object], Callable[[], bool]], LocalEnd]
 """Runs one pipeline on this machine, passes on its events, and kills it once it is stale. Raises CliError."""
@@ -436,7 +488,7 @@ class Ports:
 
     cluster: Callable[[str | None], Cluster]
     objects: Callable[[str | None], Objects]
-    store: Callable[[CassandraAccess], AbstractContextManager[Store]]
+    store: Callable[[FenceAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
     leader_epoch: Callable[[KafkaAccess, str, int, int], int]
     """Returns that of the record at an offset of a topic and partition; see `fencepost_cli.stores.kafka_epochs`."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from bench.before import Build, blocks
 from bench.options import Options
@@ -22,7 +22,7 @@ from flights.console import Console
 from flights.history import HistoryRow, commits
 from harness.kubernetes.kubectl import KubectlError
 from harness.kubernetes.nodes import NodeError
-from harness.waiting import NotInTimeError
+from harness.waiting import NotInTimeError, eventually
 from testbed.environment import load
 
 KILLS: Final = 20
@@ -43,6 +43,19 @@ STEPS: Final = (
 )
 
 
+OF_STANDBY: Final = (
+    STEPS[0],
+    ("look", "fenced", "claimed", "the standby sees its epoch, and the fence row is its"),
+    STEPS[-1],
+)
+STANDBYS: Final[Mapping[str, tuple[Mapping[str, Any], Sequence[tuple[str, ...]]]]] = {
+    "": ({}, STEPS),
+    " with standby": ({"restart": {"standby": "Warm"}}, OF_STANDBY),
+}
+"""The spec and the steps, by what marks the samples: without and with a warm standby, in turns."""
+WARM_SECONDS: Final = 240.0
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """The moments of one recovery, in seconds since 1970, by name."""
@@ -55,35 +68,49 @@ class Recovery:
 
 
 def measure(console: Console, options: Options, *, kills: int = KILLS) -> Result:
-    """Kill the driver over and over under load; as many times with an earlier build, in turns."""
+    """Kill the driver over and over under load, without and with a standby; and as often with an earlier build."""
     rounds = options.rounds or ROUNDS
-    found: dict[str, list[Recovery]] = {}
+    found: dict[str, dict[str, list[Recovery]]] = {standby: {} for standby in STANDBYS}
     notes: list[str] = []
     for build in blocks(options, load(), rounds=rounds):
-        measured, why = _block(build, console, kills=max(1, kills // rounds))
-        found.setdefault(build.suffix, []).extend(measured)
-        notes += why
+        for standby, (spec, _) in STANDBYS.items():
+            if standby and build.suffix:
+                continue  # an earlier build may know of none
+            measured, why = _block(build, f"recovery{build.suffix}{standby}", spec, console, kills=kills // rounds or 1)
+            found[standby].setdefault(f"{build.suffix}{standby}", []).extend(measured)
+            notes += why
+    ends = ("killed", "committed")
+    shown = [one for key, (_, steps) in STANDBYS.items() for one in samples("kill to commit", ends, steps, found[key])]
     return Result(
         "recovery",
-        list(samples("kill to commit", ("killed", "committed"), STEPS, found)),
+        shown,
         {"rows per second": RATE, "kills": kills, "rounds": rounds},
-        [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)],
+        [*notes, *(f"{name}: {what}" for name, _, _, what in (*STEPS, *OF_STANDBY[1:-1]))],
     )
 
 
-def _block(build: Build, console: Console, *, kills: int) -> tuple[list[Recovery], list[str]]:
+def _block(
+    build: Build, name: str, spec: Mapping[str, Any], console: Console, *, kills: int
+) -> tuple[list[Recovery], list[str]]:
     with staged() as scene:
 
         def kill() -> Killed:
             time.sleep(STEADY_SECONDS)
+            if spec:
+                eventually("the standby is warm", lambda: _is_standing(scene), seconds=WARM_SECONDS, pause=0.5)
             return scene.signal_driver("KILL")
 
         feed = source(scene)
         feed.burst(10_000)
-        scene.apply(build.patched({}))
+        scene.apply(build.patched(spec))
         wait_for_commit(scene)
         with feed.flowing(RATE):
-            return recoveries(f"recovery{build.suffix}", scene, console, kill, times=kills)
+            return recoveries(name, scene, console, kill, times=kills)
+
+
+def _is_standing(scene: Scene) -> bool:
+    conditions = (scene.pipeline() or {}).get("status", {}).get("conditions", [])
+    return any((one["type"], one["status"]) == ("StandbyReady", "True") for one in conditions)
 
 
 def samples(

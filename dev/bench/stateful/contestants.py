@@ -9,8 +9,8 @@ from typing import Any, Final
 MANY_KEYS: Final = "count, 10 M keys"
 BLOCKS: Final[Mapping[str, str]] = {
     "count": "10x100000,5x100000,15x1000,100x1000",
-    "windows": "2x100000,5x100000,15x1000,100x1000",
-    "processor": "1x20000,1x100000,15x1000,60x1000",
+    "windows": "10x100000,5x100000,15x1000,100x1000",
+    "processor": "1x20000,2x100000,3x100000,15x1000,60x1000",
     MANY_KEYS: "100x100000,5x100000,15x1000,100x1000",
 }
 """The batches of each query: a warm-up, the large ones, a warm-up, the small ones. The first records have a key each,

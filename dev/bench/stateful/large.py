@@ -104,7 +104,7 @@ def _nothing(_: Scene) -> None:
 
 def _forget(scene: Scene) -> None:
     """Take the files of the state from the worker: as on another node, it finds them in Cassandra alone."""
-    scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"find {CACHE} -type f -delete")
+    scene.kubectl.run("exec", _worker(scene), "--", "sh", "-c", f"find {CACHE} -ignore_readdir_race -type f -delete")
 
 
 def _resident_bytes(scene: Scene) -> int:

@@ -90,7 +90,7 @@ class ApiServer:
             for group in self._read(root, accept=_DISCOVERY)["items"]:
                 group_name, version = group["metadata"].get("name", ""), group["versions"][0]
                 path = "/".join(filter(None, (root, group_name, version["version"])))
-                for each in version["resources"]:
+                for each in version.get("resources", ()):  # external metrics have none
                     resource = _Resource(path, each["resource"], each["scope"] == "Namespaced")
                     names = (each["resource"], each["singularResource"], each["responseKind"]["kind"].lower())
                     for name in (*names, *each.get("shortNames", ()), f"{each['resource']}.{group_name}"):

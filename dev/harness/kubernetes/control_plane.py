@@ -50,8 +50,8 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane() -> Iterator[ControlPlane]:
-    """Run a cluster with Fencepost's CRDs while the block runs."""
+def control_plane(*options: str) -> Iterator[ControlPlane]:
+    """Run a cluster with Fencepost's CRDs while the block runs; `options` are more of the API server's."""
     with tempfile.TemporaryDirectory(prefix="control-plane-") as name, ExitStack() as stack:
         folder, token = Path(name), secrets.token_hex(16)
         peers, clients, secure = (_free_port() for _ in range(3))
@@ -67,7 +67,7 @@ def control_plane() -> Iterator[ControlPlane]:
         (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
         server = f"https://127.0.0.1:{secure}"
         found = ControlPlane(server=server, folder=folder, kubeconfig=_kubeconfig(folder, "admin", server, token))
-        stack.enter_context(_running(folder, "kube-apiserver", *_api_server(folder, store, secure, key)))
+        stack.enter_context(_running(folder, "kube-apiserver", *_api_server(folder, store, secure, key), *options))
         admin = found.kubectl("default")
         eventually("the API server is ready", lambda: _answers(admin, "get", "--raw=/readyz"), seconds=90)
         controllers = (

@@ -169,7 +169,8 @@ class SinkWork:
     """What the tasks of a batch did for one sink: rows, their bytes in Arrow's format, and seconds summed over tasks.
 
     `reading` is what they waited for rows, which are read and transformed meanwhile; `writing` is the sink's own time.
-    `retries` are requests that they repeated.
+    `retries` are requests that they repeated.  `read_until` is when a task had read its last row, `wrote_from` when one
+    had its first rows to write: seconds since 1970 by the workers' clocks, 0 where it is not known.
     """
 
     rows: int = 0
@@ -177,6 +178,8 @@ class SinkWork:
     reading: float = 0.0
     writing: float = 0.0
     retries: int = 0
+    read_until: float = 0.0
+    wrote_from: float = 0.0
 
     def __add__(self, other: SinkWork) -> SinkWork:
         """Return the work of both."""
@@ -186,6 +189,8 @@ class SinkWork:
             self.reading + other.reading,
             self.writing + other.writing,
             self.retries + other.retries,
+            max(self.read_until, other.read_until),
+            min(filter(None, (self.wrote_from, other.wrote_from)), default=0.0),
         )
 
 

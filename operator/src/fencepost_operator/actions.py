@@ -26,6 +26,8 @@ class InstallCluster:
     """`helm upgrade --install` with these values; also scales in place. Recovers a release left pending."""
 
     values: Manifest
+    keep: int | None = None
+    """An older generation whose objects stay, because a run works on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,13 @@ class KeepRevision:
 
     revision: Manifest
     keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryCode:
+    """Create the PipelineTrial that an upgrade waits for; nothing to do when it exists."""
+
+    trial: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +195,7 @@ Action: TypeAlias = (
     | AcceptLoss
     | StartRun
     | KeepRevision
+    | TryCode
     | StopRun
     | DeleteRun
     | TakeSnapshot

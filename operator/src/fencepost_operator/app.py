@@ -12,12 +12,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters.cassandra.fences import CassandraFences
 from fencepost_operator.adapters.clock import SystemClock
+from fencepost_operator.adapters.fence_store import DatabaseFenceStore
 from fencepost_operator.adapters.helm.chart import chart_digest
 from fencepost_operator.adapters.helm.command import Helm
 from fencepost_operator.adapters.helm.releases import HelmReleases
@@ -26,8 +26,9 @@ from fencepost_operator.adapters.kubernetes.access_reviews import Reviews
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
 from fencepost_operator.adapters.kubernetes.crds import require_current_crds
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
+from fencepost_operator.adapters.kubernetes.inventory import KubernetesInventory
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
-from fencepost_operator.adapters.kubernetes.leases import KubernetesLeases
+from fencepost_operator.adapters.kubernetes.leases import KubernetesShardLeases
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
 from fencepost_operator.adapters.kubernetes.pipelines import KubernetesPipelines, cluster_uid
 from fencepost_operator.adapters.kubernetes.purge_jobs import KubernetesPurges
@@ -36,32 +37,30 @@ from fencepost_operator.adapters.kubernetes.rewinds import KubernetesRewinds
 from fencepost_operator.adapters.kubernetes.runs import KubernetesRuns
 from fencepost_operator.adapters.kubernetes.trial_jobs import KubernetesTrialJobs
 from fencepost_operator.adapters.kubernetes.trials import KubernetesTrials
+from fencepost_operator.adapters.postgresql.fences import PostgresqlFences
 from fencepost_operator.api import ObjectKey, Reason, ReconcileConfig
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.endpoints import EndpointPolicy, parse_address
 from fencepost_operator.errors import PortError
 from fencepost_operator.pager_setup import heartbeat_of, pager_of
 from fencepost_operator.ports import Ports, TrialPorts, Uncounted
+from fencepost_operator.runtime.census import Census
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.leadership import Leadership, LeaseLost
+from fencepost_operator.runtime.leadership import LeaseLost
 from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.metrics.scrapes import Scrapes
 from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
 from fencepost_operator.runtime.probes import Probes
 from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.shard_loops import ShardLoops
+from fencepost_operator.runtime.shards import Shards
 from fencepost_operator.runtime.trial_reconciler import TrialReconciler
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_RELIST_INTERVAL: Final = 60.0
-"""Seconds between two lists of all pipelines, in case a watch fell silent without an error."""
-
-
-Keys: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[ObjectKey]]]
-"""Lists pipelines of some namespaces, or of all."""
 LEASE_LOST: Final = 3
 """Exit code of a replica that finds that another one holds the lease."""
 
@@ -86,13 +85,16 @@ async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its
         await stack.enter_async_context(probes.served(settings.probes_port))
         if settings.metrics_tls is None:
             await stack.enter_async_context(scrapes.served(settings.metrics_port))
-        leadership = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
-        may_write = leadership.require if leadership is not None else _alone
+        shards = await _candidate(stack, settings, clock=clock, kubeconfig=kubeconfig)
+        may_write = shards.require if shards is not None else _alone
 
         def leading() -> bool:
-            return leadership is None or leadership.is_held
+            return shards is None or shards.is_sure
 
-        metrics.leads(leading)
+        def holds(shard: int) -> bool:
+            return shards is None or shards.is_held(shard)
+
+        metrics.leads(range(settings.shards), holds, is_sure=leading)
         api = await ApiServer.connect(kubeconfig, may_write)
         stack.push_async_callback(api.close)
         await _serve_securely(stack, settings, api, scrapes)
@@ -111,27 +113,32 @@ async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its
             async with _stoppable():
                 found = await _served(api, pipelines, settings, progress)
                 chart = await _known(helm, progress)
-                await _lead(stack, leadership)
+                await _lead(stack, shards)
                 uid = found
         if uid is None:
             return
         objects = KubernetesObjects(api)
         policy = _policy(settings)
-        fences, offsets = CassandraFenceStore(objects, policy=policy), KafkaOffsets(objects, policy)
+        fences = DatabaseFenceStore(
+            cassandra=CassandraFences(objects, policy=policy), postgresql=PostgresqlFences(objects, policy=policy)
+        )
+        offsets = KafkaOffsets(objects, policy)
         stack.push_async_callback(fences.close)
         stack.push_async_callback(offsets.close)
         runs = KubernetesRuns(api=api, clock=clock, kubelets=Kubelets(api=api))
         releases = HelmReleases(api=api, helm=helm, clock=clock, namespace=settings.namespace)
         counted = PrometheusPageMetrics(metrics.registry)
         pager = pager_of(settings, api=api, policy=policy, metrics=counted, clock=clock, may_write=may_write)
+        trials, rewinds = KubernetesTrials(api, recorder), KubernetesRewinds(api, recorder)
         reconciler = Reconciler(
             ports=Ports(
                 pipelines=pipelines,
                 releases=releases,
                 runs=runs,
                 revisions=KubernetesRevisions(api),
-                rewinds=KubernetesRewinds(api, recorder),
+                rewinds=rewinds,
                 purges=KubernetesPurges(api, runs, clock),
+                trials=trials,
                 objects=objects,
                 fences=fences,
                 offsets=offsets,
@@ -142,24 +149,56 @@ async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its
             ),
             config=_reconcile_config(settings, uid, chart),
         )
-        reconciler.permits.begin(await _restarting(pipelines, settings), clock.now(), clock.monotonic())
-        loops = Controller(reconciler.reconcile, metrics=metrics, clock=clock)
+        owns = shards.owns if shards is not None else _everything
+        loops = Controller(
+            reconciler.reconcile, metrics=metrics, clock=clock, is_glance=reconciler.is_glance, owns=owns
+        )
         stack.push_async_callback(loops.close)
-        trials = _loops_of_trials(api, recorder, runs, pipelines, reconciler)
-        stack.push_async_callback(trials.close)
+        loops_of_trials = _loops_of_trials(trials, api, runs, pipelines, reconciler, owns=owns)
+        stack.push_async_callback(loops_of_trials.close)
         pager.wake = loops.wake
         await stack.enter_async_context(_beside(pager.run(), name="pager"))
         if settings.heartbeat_secret:
             heartbeat = heartbeat_of(
-                settings, objects=objects, pager=pager, metrics=metrics, beaten=counted.beat, is_leading=leading
+                settings,
+                objects=objects,
+                pager=pager,
+                metrics=metrics,
+                beaten=counted.beat,
+                is_leading=lambda: holds(0),
+                elsewhere=shards.troubles_of_others if shards is not None else _nowhere,
             )
+            if shards is not None:
+                shards.troubles = heartbeat.report
             await stack.enter_async_context(_beside(heartbeat.run(), name="heartbeat"))
-        census = _relist((pipelines.keys, releases.keys), loops, settings)
-        await stack.enter_async_context(_beside(census, name="census"))
+        census = Census(
+            loops=loops,
+            inventory=KubernetesInventory(api, settings.namespace),
+            lists=(pipelines.keys, releases.keys),
+            namespaces=settings.watch_namespaces,
+            note_change=releases.note_change,
+            done=reconciler.note_census,
+        )
+        work = ShardLoops(
+            count=settings.shards,
+            reconciler=reconciler,
+            loops=loops,
+            trials=loops_of_trials,
+            census=census,
+            restarting=pipelines.restarting,
+            rewound=rewinds.pipelines,
+            tried=trials.keys,
+            namespaces=settings.watch_namespaces,
+        )
+        if shards is None:
+            await work.prepare((0,), 0)
+        else:
+            await stack.enter_async_context(_beside(shards.serve(work), name="shards"))
+        await stack.enter_async_context(_beside(census.run(), name="census"))
         log.info("watching pipelines", extra={"reason": "Started"})
         await watch(
             loops,
-            trials,
+            loops_of_trials,
             note_pod=runs.note_pod,
             note_part=releases.note_change,
             namespaces=settings.watch_namespaces,
@@ -168,16 +207,18 @@ async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its
 
 
 def _loops_of_trials(
+    trials: KubernetesTrials,
     api: ApiServer,
-    recorder: EventRecorder,
     runs: KubernetesRuns,
     pipelines: KubernetesPipelines,
     reconciler: Reconciler,
+    *,
+    owns: Callable[[ObjectKey], bool],
 ) -> Controller:
     """Return the loops of trials, which share the pipelines' ports and nothing of their passes."""
     shared = reconciler.ports
     ports = TrialPorts(
-        trials=KubernetesTrials(api, recorder),
+        trials=trials,
         jobs=KubernetesTrialJobs(api, runs),
         pipelines=pipelines,
         objects=shared.objects,
@@ -185,8 +226,8 @@ def _loops_of_trials(
         clock=shared.clock,
         may_write=shared.may_write,
     )
-    trials = TrialReconciler(ports=ports, config=reconciler.config)
-    return Controller(trials.reconcile, metrics=Uncounted(), clock=shared.clock)
+    reconciled = TrialReconciler(ports=ports, config=reconciler.config)
+    return Controller(reconciled.reconcile, metrics=Uncounted(), clock=shared.clock, owns=owns)
 
 
 def _reconcile_config(settings: Settings, uid: str, chart: str) -> ReconcileConfig:
@@ -225,15 +266,6 @@ async def _served(api: ApiServer, pipelines: KubernetesPipelines, settings: Sett
     return await _answered(uid, progress)
 
 
-async def _restarting(pipelines: KubernetesPipelines, settings: Settings) -> dict[ObjectKey, datetime]:
-    """Return the pipelines that are being restarted by plan; none where unknown, so that the start continues."""
-    try:
-        return await pipelines.restarting(settings.watch_namespaces)
-    except PortError as error:
-        log.warning("the planned restarts are not known: %s", error, extra={"reason": Reason.LIST_FAILED})
-        return {}
-
-
 async def _known(helm: Helm, progress: _Progress) -> str:
     """Wait until Helm renders the Spark cluster's chart; return the digest of what it renders."""
     return await _answered(lambda: chart_digest(helm), progress)
@@ -257,35 +289,24 @@ async def _answered(question: Callable[[], Awaitable[str]], progress: _Progress)
 
 async def _candidate(
     stack: AsyncExitStack, settings: Settings, *, clock: SystemClock, kubeconfig: Path | None
-) -> Leadership | None:
-    """Return this replica's leadership, None for a single replica; it has connections of its own."""
+) -> Shards | None:
+    """Return this replica's shards, None for a single replica; their Leases have connections of their own."""
     if not settings.lease:
         return None
     api = await ApiServer.connect(kubeconfig)
     stack.push_async_callback(api.close)
     holder = settings.holder or f"{socket.gethostname()}_{uuid.uuid4()}"
-    return Leadership(KubernetesLeases(api, settings.namespace, settings.lease), holder=holder, clock=clock)
+    leases = KubernetesShardLeases(api, settings.namespace, settings.lease)
+    return Shards(leases, count=settings.shards, holder=holder, clock=clock, lost=_give_up)
 
 
-async def _lead(stack: AsyncExitStack, leadership: Leadership | None) -> None:
-    """Wait for the lease, keep it while the stack is open, and release it when everything opened later is closed."""
-    if leadership is None:
+async def _lead(stack: AsyncExitStack, shards: Shards | None) -> None:
+    """Wait for the lease of a shard; all are released when everything that is opened later is closed."""
+    if shards is None:
         return
     log.info("waiting for the lease", extra={"reason": Reason.STANDBY})
-    stack.push_async_callback(leadership.release)
-    await leadership.acquire()
-    log.info("this replica holds the lease", extra={"reason": Reason.LEADING})
-    await stack.enter_async_context(_beside(_keep(leadership), name="lease"))
-
-
-async def _keep(leadership: Leadership) -> None:
-    """Keep the lease; end the process when another replica has it."""
-    try:
-        await leadership.keep()
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - after any error, nothing renews the lease
-        _give_up(error)
+    stack.push_async_callback(shards.close)
+    await shards.first()
 
 
 def _give_up(error: BaseException) -> NoReturn:
@@ -303,18 +324,14 @@ def _alone() -> None:
     """Allow each write: there is no other replica."""
 
 
-async def _relist(lists: Sequence[Keys], loops: Controller, settings: Settings) -> None:
-    """Look at once, and then now and then, for pipelines without a loop and for what is left of pipelines."""
-    while True:
-        for keys in lists:
-            try:
-                found = await keys(settings.watch_namespaces)
-            except PortError as error:
-                log.warning("the pipelines could not be listed: %s", error, extra={"reason": Reason.LIST_FAILED})
-                continue
-            for key in found:
-                loops.ensure(key)
-        await asyncio.sleep(jittered(_RELIST_INTERVAL))
+async def _nowhere() -> Sequence[str]:
+    """Return no troubles: there is no other replica."""
+    return ()
+
+
+def _everything(_key: ObjectKey) -> bool:
+    """Reconcile each pipeline: there is no other replica."""
+    return True
 
 
 @asynccontextmanager

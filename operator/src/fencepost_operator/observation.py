@@ -7,7 +7,7 @@ not exist, `Unknown` that it could not be observed.  A fact that not every decis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -21,6 +21,8 @@ from fencepost.state.state_check import StateCheck
 from fencepost_operator.api.pipeline import Pipeline
 from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.rewind import Rewind
+from fencepost_operator.api.trial import Trial
+from fencepost_operator.autoscaling.arrivals import Arrivals
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -133,6 +135,14 @@ class SparkCluster:
     issues: tuple[PodIssue, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     """The newest of each pod, as far as its status has it."""
+    others: tuple[SparkCluster, ...] = ()
+    """What is there of other generations, the newest first."""
+
+    def seen_from(self, generation: int) -> SparkCluster:
+        """Return the cluster of a generation, with all others; this one where that generation has none."""
+        there = (self, *self.others)
+        found = next((each for each in there if each.generation == generation), self)
+        return replace(found, others=tuple(replace(each, others=()) for each in there if each is not found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +207,8 @@ class DriverPod:
     """As `NodeState.ready_since`."""
     force_deleted: bool = False
     """It was deleted with a grace period of zero before its container ended: that it vanishes proves nothing."""
+    ready: bool = False
+    """Its startup probe has succeeded, where it has one: a run that awaits its epoch is warm."""
 
 
 DEFAULT_GRACE: Final = 30
@@ -360,9 +372,12 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurabilityFacts:
-    """What a check of the durability settings found. The topics are None where only the driver connects to Kafka."""
+    """What a check of the durability settings found. Cassandra is not asked without a fence in it.
 
-    cassandra: Fact[CassandraSettings]
+    The topics are None where only the driver connects to Kafka.
+    """
+
+    cassandra: Fact[CassandraSettings] | NotAsked
     topics: Fact[Mapping[str, TopicSettings] | None]
     sinks: Mapping[str, Fact[Mapping[str, TopicSettings] | None]] = field(default_factory=dict)
     """Of each Kafka sink, by its name."""
@@ -406,6 +421,8 @@ class StartingPoint:
     offsets: Mapping[str, int]
     topic_ids: Mapping[str, str]
     clock: int
+    snapshot: str = ""
+    """The id of the snapshot that it is, '' where it is of the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +510,8 @@ class Observation:
     """The facts of the pipeline's snapshots, the newest first."""
     pinned: Fact[frozenset[str]] | NotAsked = NotAsked()
     """The ids of those that retention does not keep, and pipelines of the namespace pin."""
+    arrivals: Arrivals | None = None
+    """How fast records arrive by what this process has seen of the log; None where that is not needed or not known."""
     is_first: bool = False
     """Whether this process has recorded no pass over the pipeline yet: what the status says is by another clock."""
     measured_since: datetime | None = None
@@ -516,8 +535,12 @@ class Observation:
     """Of the open batch, while no run is active or one finishes it."""
     namespace_ends: Fact[bool] | NotAsked = NotAsked()
     """Whether the pipeline's namespace is being deleted."""
+    working: Fact[Began] | NotAsked = NotAsked()
+    """Of the revision that the active run runs with, where another one is asked for that may start beside it."""
     stable: Fact[Began] | NotAsked = NotAsked()
     """Of the stable revision, while a run has ended or not claimed."""
+    upgrade_trial: Fact[Trial | None] | NotAsked = NotAsked()
+    """The PipelineTrial that the upgrade waits for, while it does."""
     rewinds: Fact[tuple[Rewind, ...]] = Known(())
     """The pipeline's rewinds that are not over, in any order."""
     rewind: RewindFacts = RewindFacts()
@@ -533,7 +556,14 @@ class Observation:
             return None
         return NodeState(name=pod.node, uid=pod.node_uid, ready=pod.node_ready, ready_since=pod.node_ready_since)
 
+    def seen_from(self, generation: int) -> Observation:
+        """Return the observation in which the cluster of a generation is the pipeline's, where there is one."""
+        if not isinstance(self.cluster, Known) or self.cluster.value is None:
+            return self
+        return replace(self, cluster=Known(self.cluster.value.seen_from(generation)))
+
     def cluster_of(self, generation: int) -> SparkCluster | None:
-        """Return the Spark cluster of a generation; None where it is unknown, or another one is there."""
-        seen = self.cluster.value if isinstance(self.cluster, Known) else None
-        return seen if seen is not None and seen.generation == generation else None
+        """Return the Spark cluster of a generation; None where it is unknown, or not there."""
+        recorded = self.cluster.value if isinstance(self.cluster, Known) else None
+        seen = (recorded, *recorded.others) if recorded is not None else ()
+        return next((each for each in seen if each.generation == generation), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from fencepost_operator.adapters.clock import SystemClock
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer
@@ -63,6 +63,7 @@ def heartbeat_of(
     metrics: PrometheusMetrics,
     beaten: Callable[[str], None],
     is_leading: Callable[[], bool],
+    elsewhere: Callable[[], Awaitable[Sequence[str]]],
 ) -> Heartbeat:
     """Return the heartbeat; its URL is read for each beat, so that a new one needs no restart."""
 
@@ -80,6 +81,7 @@ def heartbeat_of(
         address=address,
         troubles=troubles,
         is_leading=is_leading,
+        elsewhere=elsewhere,
         beaten=beaten,
         interval=settings.heartbeat_interval_seconds,
     )

@@ -20,6 +20,7 @@ from fencepost_operator.actions import Manifest
 from fencepost_operator.api import (
     CassandraConnection,
     Event,
+    FenceConnection,
     KafkaConnection,
     ObjectKey,
     Pipeline,
@@ -71,7 +72,10 @@ class SteadyClock(Clock, Protocol):
 class LeaseRecord:
     """A Lease as it was read or is to be written: `holder` is '' without one; `duration` is in seconds.
 
-    `uid` and `resource_version` are of the object that was read, '' where none was.
+    `uid` and `resource_version` are of the object that was read, '' where none was.  `shards` is the number by which
+    whoever wrote it divides pipelines, 0 where that is not known.  `wanted_by` is the replica that asks its holder for
+    it, and for which it is reserved once it is released; '' without one.  `troubles` is what keeps the holder from its
+    work, in lines; '' while nothing does.
     """
 
     holder: str
@@ -81,10 +85,13 @@ class LeaseRecord:
     transitions: int = 0
     uid: str = ""
     resource_version: str = ""
+    shards: int = 0
+    wanted_by: str = ""
+    troubles: str = ""
 
 
 class Leases(Protocol):
-    """The one Lease of the operator's replicas."""
+    """One Lease of the operator's replicas."""
 
     async def read(self) -> LeaseRecord | None:
         """Return the Lease as the API server has it now, or None if it does not exist."""
@@ -95,6 +102,18 @@ class Leases(Protocol):
 
         Raises Conflict after another client's write, also when the Lease that was read is deleted.
         """
+        ...
+
+
+class ShardLeases(Protocol):
+    """The Leases of all shards, whatever their number was when they were written."""
+
+    async def all(self) -> Mapping[int, LeaseRecord]:
+        """Return those that exist by shard, as the API server has them now."""
+        ...
+
+    def of(self, shard: int) -> Leases:
+        """Return the Lease of one shard."""
         ...
 
 
@@ -110,7 +129,10 @@ class Pipelines(Protocol):
         ...
 
     async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
-        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin."""
+        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin.
+
+        By the specs of their objects, by the kept specs that may run in place of these, or by the trial of an upgrade.
+        """
         ...
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
@@ -158,6 +180,18 @@ class Trials(Protocol):
 
     async def delete(self, trial: Trial) -> None:
         """Delete the trial; nothing to do when it is gone, or another one has its name."""
+        ...
+
+
+class UpgradeTrials(Protocol):
+    """The PipelineTrial objects, for the pipelines whose upgrades wait for them."""
+
+    async def read(self, key: ObjectKey) -> Trial | None:
+        """Return the trial as the API server has it now, None when it is gone, or its kind is not installed."""
+        ...
+
+    async def create(self, manifest: Manifest) -> None:
+        """Create the trial; nothing to do when it exists. Raises Rejected when another object has its name."""
         ...
 
 
@@ -231,11 +265,14 @@ class Releases(Protocol):
         ...
 
     async def cluster(self, key: ObjectKey) -> SparkCluster | None:
-        """Return what the StatefulSets and their pods show, or None without any."""
+        """Return what the StatefulSets and their pods show of each generation, or None without any."""
         ...
 
-    async def install(self, key: ObjectKey, values: Manifest) -> None:
-        """Bring the release to these values, recovering one that a crash left pending."""
+    async def install(self, key: ObjectKey, values: Manifest, *, keep: int | None = None) -> None:
+        """Bring the release to these values, recovering one that a crash left pending.
+
+        Objects of other generations are deleted, but for those of `keep`.
+        """
         ...
 
     async def uninstall(self, key: ObjectKey) -> None:
@@ -318,39 +355,55 @@ class Revisions(Protocol):
         ...
 
 
+class Inventory(Protocol):
+    """All objects of all pipelines at once."""
+
+    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, int]:
+        """Return a number for each pipeline of these namespaces, or of all.
+
+        Within a process it is another one where an object was created, changed or deleted: the pipeline, its Jobs,
+        pods, StatefulSets and Services, and the revisions of its Helm release.  Its own status does not count.
+        """
+        ...
+
+
 class SecretReader(Protocol):
     """The part of the Objects port that reads credentials."""
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
-        """Return a Secret's decoded data. Raises Rejected naming the Secret when it does not exist."""
+        """Return a Secret's decoded data, up to 90 s old. Raises Rejected, naming it, when it does not exist."""
+        ...
+
+    def forget_secrets(self, namespace: str) -> None:
+        """Read the Secrets of a namespace again when they are asked for: a server refused what one of them says."""
         ...
 
 
 class Objects(SecretReader, Protocol):
     """ConfigMaps and Secrets that the spec names."""
 
-    async def references(self, key: ObjectKey, names: Sequence[str]) -> References:
-        """Return content hashes for 'ConfigMap/name' and 'Secret/name' keys."""
+    async def references(self, key: ObjectKey, names: Sequence[str], *, age: float = 0.0) -> References:
+        """Return content hashes for 'ConfigMap/name' and 'Secret/name' keys, at most `age` seconds old."""
         ...
 
 
 class FenceStore(Protocol):
     """The fence rows. `credentials` are (username, password) or None."""
 
-    async def read(self, connection: CassandraConnection, pipeline: str) -> FenceRow | None:
-        """Return the row at SERIAL, or None (also when the table does not exist yet)."""
+    async def read(self, connection: FenceConnection, pipeline: str) -> FenceRow | None:
+        """Return the row by a linearizable read, or None (also when the table does not exist yet)."""
         ...
 
-    async def read_progress(self, connection: CassandraConnection, pipeline: str) -> BatchProgress | None:
+    async def read_progress(self, connection: FenceConnection, pipeline: str) -> BatchProgress | None:
         """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
-    async def create(self, connection: CassandraConnection, pipeline: str, owner: str) -> None:
+    async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:
         """Insert the row at epoch 0 unless it is there, making the schema first when the connection allows it."""
         ...
 
     async def take_over(
-        self, connection: CassandraConnection, pipeline: str, epoch: int, version: int | None, owner: str
+        self, connection: FenceConnection, pipeline: str, epoch: int, version: int | None, owner: str
     ) -> FenceRow:
         """Move the row from `epoch` to (epoch + 1, no driver), at `version` only unless that is None.
 
@@ -360,28 +413,28 @@ class FenceStore(Protocol):
         ...
 
     async def read_loss(
-        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str
+        self, connection: FenceConnection, pipeline: str, committed_ms: int, loss: str
     ) -> ReportedLoss | None:
         """Return the loss with this id that was reported since that commit; None without one."""
         ...
 
     async def accept_loss(
-        self, connection: CassandraConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
+        self, connection: FenceConnection, pipeline: str, committed_ms: int, loss: str, *, by: str, choice: str
     ) -> None:
         """Record who accepts a loss and how to continue, now. Raises Conflict when the loss does not exist."""
         ...
 
     async def settings(self, connection: CassandraConnection, keyspaces: Sequence[str]) -> CassandraSettings:
-        """Return the nodes, how these keyspaces are replicated, and how the commit log is synced."""
+        """Return Cassandra's nodes, how these keyspaces are replicated, and how the commit log is synced."""
         ...
 
-    async def snapshots(self, connection: CassandraConnection, pipeline: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, connection: FenceConnection, pipeline: str) -> tuple[Snapshot, ...]:
         """Return the facts of the pipeline's snapshots, the newest first; none without their table."""
         ...
 
     async def take_snapshot(
         self,
-        connection: CassandraConnection,
+        connection: FenceConnection,
         pipeline: str,
         *,
         owner: str,
@@ -397,23 +450,23 @@ class FenceStore(Protocol):
         """
         ...
 
-    async def find_snapshot(self, connection: CassandraConnection, pipeline: str, wanted: str) -> Snapshot | None:
+    async def find_snapshot(self, connection: FenceConnection, pipeline: str, wanted: str) -> Snapshot | None:
         """Return the snapshot with this id, or the newest one of this name, with its offsets; None without one."""
         ...
 
     async def check_state(
-        self, connection: CassandraConnection, pipeline: str, checkpoint: bytes, *, start: int
+        self, connection: FenceConnection, pipeline: str, checkpoint: bytes, *, start: int
     ) -> StateCheck:
         """Return whether the next files of a checkpoint are there, after the first `start` ones."""
         ...
 
-    async def drop_snapshots(self, connection: CassandraConnection, pipeline: str, ids: Sequence[str]) -> None:
+    async def drop_snapshots(self, connection: FenceConnection, pipeline: str, ids: Sequence[str]) -> None:
         """Delete snapshots; nothing to do for one that is gone."""
         ...
 
     async def rewind(
         self,
-        connection: CassandraConnection,
+        connection: FenceConnection,
         pipeline: str,
         *,
         epoch: int,
@@ -431,7 +484,7 @@ class FenceStore(Protocol):
         ...
 
     async def first_commit(
-        self, connection: CassandraConnection, pipeline: str, *, epoch: int, version: int, since: datetime
+        self, connection: FenceConnection, pipeline: str, *, epoch: int, version: int, since: datetime
     ) -> Mapping[str, int] | None:
         """Return the offsets at which the first commit after that change began; None while the history has none.
 
@@ -440,7 +493,7 @@ class FenceStore(Protocol):
         ...
 
     async def committed_at(
-        self, connection: CassandraConnection, pipeline: str, moment: datetime, topics: frozenset[str]
+        self, connection: FenceConnection, pipeline: str, moment: datetime, topics: frozenset[str]
     ) -> StartingPoint | NoStart:
         """Return what was committed at a moment by the history, if that has offsets of each of these topics then.
 
@@ -448,7 +501,7 @@ class FenceStore(Protocol):
         """
         ...
 
-    async def release(self, connection: CassandraConnection, pipeline: str, epoch: int, version: int) -> None:
+    async def release(self, connection: FenceConnection, pipeline: str, epoch: int, version: int) -> None:
         """Release the row, and delete its history and its snapshots. Raises Conflict when the row is elsewhere."""
         ...
 
@@ -456,9 +509,10 @@ class FenceStore(Protocol):
 class Offsets(Protocol):
     """Kafka's log ends, and what threatens the records before them."""
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+    async def ends(self, connection: KafkaConnection, *, age: float = 0.0) -> Watermarks | None:
         """Return the log end of each partition of the connection's topics, and the topics that do not exist.
 
+        What any pipeline of the namespace was answered within `age` seconds, with the same credentials, holds.
         None means that only the driver may connect: with OAuth, Kerberos or files.  The fence row has what it saw.
         """
         ...
@@ -559,6 +613,7 @@ class Ports:
     revisions: Revisions
     rewinds: Rewinds
     purges: Purges
+    trials: UpgradeTrials
     objects: Objects
     fences: FenceStore
     offsets: Offsets

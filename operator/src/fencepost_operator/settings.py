@@ -18,6 +18,8 @@ SLOWEST_RESYNC: Final = 60.0
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 """Of the service region US."""
 MOST_RESTARTS: Final = 10_000
+MOST_SHARDS: Final = 32
+"""Each has a Lease, which is renewed every 2 s, and whose name is in the operator's Role."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,6})([smh])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -64,6 +66,8 @@ _RUNBOOKS: Final = _url("the address of docs/runbooks, such as 'https://docs.exa
 _PAGERDUTY: Final = _url(f"the address of PagerDuty's Events API v2, such as {PAGERDUTY_URL!r}, or nothing")
 _PORT: Final = _whole(1, 65535, "a port from 1 to 65535, such as 8080")
 _RESTARTS: Final = _whole(0, MOST_RESTARTS, f"a number from 0 (no limit) to {MOST_RESTARTS}, such as 5")
+
+_SHARDS: Final = _whole(1, MOST_SHARDS, f"a number from 1 to {MOST_SHARDS}, such as 3")
 
 
 def _namespaces(text: str) -> tuple[str, ...]:
@@ -123,6 +127,7 @@ class Settings:
     means all.  `resync_seconds` is how often a pipeline is reconciled when no event asks for it.
     `allowed_endpoints` empty means that the operator may connect to any Kafka and Cassandra.
     `lease` is the name of the Lease in `namespace` that replicas share; empty means that there is only this operator.
+    `shards` is the number of parts into which pipelines are divided: each has a Lease, and so a replica that acts.
     `runbook_url` is where docs/runbooks is served; empty means that messages name no page.
     `max_concurrent_restarts` bounds how many healthy pipelines are replaced by plan at the same time; 0 is any number.
     `pages_secret` is the Secret in `namespace` with the operator's own receivers of pages, '' without one; a pipeline
@@ -150,6 +155,7 @@ class Settings:
     metrics_authentication: Annotated[bool, _switch] = False
     max_concurrent_restarts: Annotated[int, _RESTARTS] = 5
     lease: Annotated[str, _LEASE] = ""
+    shards: Annotated[int, _SHARDS] = 1
     holder: Annotated[str, _HOLDER] = ""
     runbook_url: Annotated[str, _RUNBOOKS] = ""
     pages_secret: Annotated[str, _SECRET] = ""
@@ -179,5 +185,12 @@ class Settings:
             raise SettingsError(
                 f"{PREFIX}METRICS_AUTHENTICATION needs {PREFIX}METRICS_TLS, for a token is not sent in the clear: set "
                 "the chart's metrics.tls.secretName"
+            )
+        if settings.shards > 1 and not settings.lease:
+            raise SettingsError(f"{PREFIX}SHARDS={settings.shards} needs {PREFIX}LEASE: each shard has a Lease")
+        if 0 < settings.max_concurrent_restarts < settings.shards:
+            raise SettingsError(
+                f"{PREFIX}MAX_CONCURRENT_RESTARTS={settings.max_concurrent_restarts} is less than "
+                f"{PREFIX}SHARDS={settings.shards}, and each shard needs one: set at least that, or 0 for no limit"
             )
         return settings

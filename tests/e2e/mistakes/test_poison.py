@@ -30,7 +30,7 @@ def test_a_bad_record_stops_the_pipeline_by_name_and_is_set_aside_once_the_spec_
 
         stream.apply(suspend=False)
         stalled = stream.pipeline.wait_condition("Stalled", "True", reason="PoisonRecord", seconds=240)
-        assert f"{topic}/1 offset {at} fails each time it is tried alone" in stalled["message"]
+        assert f"{topic}/1@{at} fails each time it is tried alone" in stalled["message"]
         row = present(stream.fence())
         assert (row.offsets[f"{topic}/1"], row.dead_letters) == (at, 0)
 

@@ -51,12 +51,17 @@ def test_the_smallest_manifest_is_accepted(kubectl: Kubectl) -> None:
     kubectl.run("create", "--dry-run=server", "--filename=-", text=json.dumps(minimal()))
 
 
-def test_a_pipeline_that_says_everything_is_accepted(kubectl: Kubectl) -> None:
-    everything = yaml.safe_load((Path(__file__).parent / "manifests" / "everything.yaml").read_text())
+@pytest.mark.parametrize(("name", "part"), [("everything", None), ("everything-in-postgresql", "checkpoint")])
+def test_a_pipeline_that_says_everything_is_accepted(kubectl: Kubectl, name: str, part: str | None) -> None:
+    """The second one says everything of its checkpoint alone."""
+    everything = yaml.safe_load((Path(__file__).parent / "manifests" / f"{name}.yaml").read_text())
     stored = yaml.safe_load(
         kubectl.run("create", "--dry-run=server", "--output=yaml", "--filename=-", text=json.dumps(everything))
     )
-    assert stored["spec"] == everything["spec"], "nothing pruned, nothing added"
+    found, written = stored["spec"], everything["spec"]
+    if part is not None:
+        found, written = found[part], written[part]
+    assert found == written, "nothing pruned, nothing added"
 
 
 def created(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -65,6 +70,10 @@ def created(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 TWO_TABLES: Final = [{"name": name, "cassandra": {"keyspace": "demo", "table": "flights"}} for name in ("one", "two")]
 STATEFUL: Final = ("spec.job.mode", "Stateful")
+DATABASE: Final = {"postgresql": {"hosts": ["h"], "credentialsFrom": {"secretName": "s"}}}
+IN_POSTGRESQL: Final = ("spec.checkpoint", DATABASE)
+PLUGIN: Final = ("spec.sinks", [{"name": "a", "plugin": {"kind": "p"}}])
+PINNED: Final = {"name": "n", "pipeline": "p", "snapshot": "6b1cf520-cb3f-11f0-8000-0123456789ab"}
 AVRO: Final = {"format": "avro", "subject": "flights-value", "version": 1}
 REGISTRY: Final = ("spec.source.kafka.schemaRegistry.url", "http://registry:8081")
 LONG: Final = "k" * 400
@@ -79,6 +88,13 @@ PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.sinks", created({"partitionKey": ["a"], "compaction": {"class": "c", "no option": "1"}})),
     ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t", "purgeIndex": {"retention": "1m"}}}]),
     ("spec.sinks", [{"name": "a", "kafka": {"topic": "t", "properties": {"security.protocol": "ssl"}}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topic": "t", "topics": ["u"]}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topicColumn": "to"}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topicColumn": "to", "topics": []}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topicColumn": "to", "topics": [""]}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topic": ""}}]),
+    ("spec.sinks", [{"name": "a", "kafka": {"topicColumn": "key", "topics": ["t"]}}]),
+    ("spec.sinks", [{"name": "a", "http": {"url": "https://h", "timeout": "1ms"}}]),
     ("spec.job.entrypoint", "flights"),
     ("spec.job.env", [{"name": "SPARK_HOME", "value": "/"}]),
     ("spec.job.env", [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
@@ -87,10 +103,23 @@ PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.state.maxBytes", "1Mi", STATEFUL),
     ("spec.state.snapshotEvery", "1s", STATEFUL),
     ("spec.onPoison.action", "deadLetter", STATEFUL),
+    ("spec.checkpoint", {"cassandra": {"contactPoints": ["c"]}, **DATABASE}),
+    ("spec.checkpoint", {}),
+    ("spec.sinks", [{"name": "a", "cassandra": {"keyspace": "k", "table": "t"}}], IN_POSTGRESQL),
+    ("spec.sinks", [{"name": "a", "postgresql": {"table": "t"}}]),
+    ("spec.sinks", [{"name": "a", "postgresql": {"schema": "fencepost", "table": "t"}}], IN_POSTGRESQL),
+    ("spec.sinks", [{"name": name, "postgresql": {"table": "t"}} for name in ("a", "b")], IN_POSTGRESQL),
+    ("spec.job.mode", "Stateful", IN_POSTGRESQL, PLUGIN),
+    ("spec.source.pinnedStates", [PINNED], IN_POSTGRESQL, PLUGIN),
     ("spec.upgrade.rollback", "enabled", STATEFUL),
+    ("spec.upgrade.strategy", "Handoff", STATEFUL),
+    ("spec.restart.standby", "Warm", STATEFUL),
     ("spec.cluster.sparkConf", {"spark.sql.shuffle.partitions": "8"}, STATEFUL),
     ("spec.job.scratchSize", "1Mi"),
     ("spec.job.resources", {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}),
+    ("spec.cluster.workers", 3, ("spec.cluster.autoscale", {"maxWorkers": 4})),
+    ("spec.cluster.autoscale", {"minWorkers": 3, "maxWorkers": 2}),
+    ("spec.cluster.autoscale", {"maxWorkers": 2, "targetTimeLag": "1s"}),
     ("spec.cluster.worker.memory", "512Mi"),
     ("spec.cluster.worker.scratchSize", "1Mi"),
     ("spec.cluster.worker.resources", {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}),
@@ -111,6 +140,7 @@ PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.source.kafka.schemaRegistry.url", "ftp://registry"),
     ("spec.source.kafka", {"topics": ["t"], "bootstrapServers": "kafka:9092", "value": AVRO}),
     ("spec.source.kafka.value", {**AVRO, "message": "air.Flight"}, REGISTRY),
+    ("spec.observability.openTelemetry.endpoint", "ftp://collector"),
     ("spec.batchInterval", "2h"),
     ("spec.snapshots", {"every": "30s"}),
     ("spec.snapshots", {"keep": {"age": "1s"}}),
@@ -120,6 +150,9 @@ PROVOKING: Final[list[tuple[Any, ...]]] = [
     ("spec.restart", {"startTimeout": "1s"}),
     ("spec.restart", {"stopTimeout": "0s"}),
     ("spec.upgrade", {"deadline": "1s"}),
+    ("spec.upgrade.trial", {"since": "0s"}),
+    ("spec.upgrade.trial.limits", {"maxDuration": "1s"}),
+    ("spec.upgrade.trial.limits", {"memory": "1Mi"}),
     ("spec.upgrade", {"stableAfter": {"window": "0s"}}),
     *(
         (f"spec.{holder}.resources.{part}", {LONG: "1"})
@@ -175,6 +208,16 @@ def test_scale_reads_and_sets_the_workers(kubectl: Kubectl) -> None:
     found = kubectl.get("streamingpipeline", "scaled")
     assert found
     assert found["spec"]["cluster"]["workers"] == 3
+
+
+def test_scale_is_refused_where_the_operator_chooses_the_workers(kubectl: Kubectl) -> None:
+    autoscale = {"maxWorkers": 4}
+    kubectl.apply(
+        _with("spec.suspend", True, ("spec.cluster.autoscale", autoscale)) | {"metadata": {"name": "autoscaled"}}
+    )
+    with pytest.raises(KubectlError) as refusal:
+        kubectl.run("scale", "streamingpipeline/autoscaled", "--replicas=3")
+    assert "workers: must be 1 or absent beside autoscale" in refusal.value.stderr
 
 
 def _with(path: str, value: object, *also: tuple[str, object]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ async def created(api: ApiServer, key: ObjectKey, config: DriverConfig, environm
         if isinstance(sink, CassandraSink)
     ]
     manifest["spec"]["checkpoint"]["cassandra"] |= {
-        "contactPoints": list(config.cassandra.contact_points),
+        "contactPoints": list(config.cluster.contact_points),
         "keyspace": config.fence_keyspace,
         "consistency": "LOCAL_ONE",
         "credentialsFrom": {"secretName": "account"},

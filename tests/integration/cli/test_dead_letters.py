@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters, letter
+from fencepost.fence.cassandra.dead_letters import DeadLetters
+from fencepost.fence.letters import DeadLetter, letter
 from integration.cli.scene import KEYSPACE, RECORDS, Scene
 from present import present
 

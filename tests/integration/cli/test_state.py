@@ -13,12 +13,14 @@ from typing import Final
 
 import pytest
 
-from fencepost.contract import CassandraSink, PinnedState, StateConfig
+from fencepost.contract import CassandraSink, PinnedState, Reason, StateConfig
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.snapshots import Trigger, snapshot_id, snapshot_of, take
 from fencepost_operator.api import ObjectKey
 from integration.cli.scene import SCOPE, Scene, described
 from integration.driver.support import Pipeline, make, open_session
+from integration.driver.trials import end_of_trial, tried
+from present import present
 from testbed.environment import load
 
 pytestmark = pytest.mark.integration
@@ -116,7 +118,9 @@ def test_the_state_of_a_run_is_listed_queried_at_a_snapshot_and_exported(counted
     assert found == counted.now
 
 
-def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_gone_on(counted: Counted) -> None:
+def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_gone_on(
+    counted: Counted, tmp_path: Path
+) -> None:
     one, name = counted.pipeline, f"{counted.pipeline.topic}_enriched"
     one.session.execute(TABLE.format(name), timeout=60)
     pin = PinnedState(name="counts", pipeline=one.config.pipeline, snapshot=counted.snapshot)
@@ -138,8 +142,42 @@ def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_go
         another.wait_committed(2 * BATCH)
         run.stop()
         rows = list(one.session.execute(f"SELECT key, count FROM driver_tests.{name}"))  # noqa: S608 - our own name
+        found = tried(another, tmp_path / "trial", (), {})
     finally:
         for each in another.runs:
             each.end()
         one.session.execute(f"DROP TABLE IF EXISTS driver_tests.{name}", timeout=30)
     assert {row.key: row.count for row in rows} == counted.at_snapshot
+    assert found.records == 2 * BATCH
+    assert (found.sinks[0].changed, found.sinks[0].added) == (0, 0), "a trial reads the same rows"
+    assert found.sinks[0].equal > 0
+
+
+def test_a_trial_continues_from_the_snapshot_with_new_code_and_writes_nothing(counted: Counted, tmp_path: Path) -> None:
+    """The pipeline counted the first batch; the trial counts the second one on top of that state."""
+    one = counted.pipeline
+    start = SnapshotTable(one.session, one.config.fence_keyspace).read(one.config.pipeline, uuid.UUID(counted.snapshot))
+    before = one.history(), one.row()
+    found = tried(
+        one,
+        tmp_path / "same",
+        one.config.args,
+        dict(present(start).offsets),
+        snapshot=counted.snapshot,
+        show_values=True,
+    )
+    assert (found.records, found.is_complete) == (BATCH, True)
+    assert (found.sinks[0].changed, found.sinks[0].added) == (0, 0), found.samples
+    assert found.sinks[0].equal > 0
+    assert (one.history(), one.row()) == before
+    other = replace(one, config=replace(one.config, entrypoint="counts:halves"))
+    found = tried(other, tmp_path / "other", one.config.args, dict(present(start).offsets), snapshot=counted.snapshot)
+    assert found.sinks[0].changed > 0
+
+
+def test_a_trial_of_code_that_does_not_fit_the_state_names_what_changed(counted: Counted, tmp_path: Path) -> None:
+    one = counted.pipeline
+    start = SnapshotTable(one.session, one.config.fence_keyspace).read(one.config.pipeline, uuid.UUID(counted.snapshot))
+    other = replace(one, config=replace(one.config, entrypoint="counts:by_key_alone"))
+    ended = end_of_trial(other, tmp_path / "unfit", (), dict(present(start).offsets), snapshot=counted.snapshot)
+    assert ended.reason == Reason.STATE_INCOMPATIBLE, ended.message

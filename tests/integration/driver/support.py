@@ -40,6 +40,7 @@ from fencepost.contract import (
 from fencepost.fence import Fence, FenceRow
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
+from fencepost.fence.table import FenceTable
 from flights.history import HistoryRow, read_history
 from flights.topics import Topics, create_topic
 from harness.fences import read_row
@@ -180,6 +181,8 @@ class Pipeline:
     folder: Path
     docker: str
     image: str
+    writable: tuple[Path, ...] = ()
+    """Folders that the containers share with the test."""
     volumes: dict[str, Path] = field(default_factory=dict)
     """Folders by their path in the driver's container, read-only there."""
     runs: list[Run] = field(default_factory=list)
@@ -193,7 +196,7 @@ class Pipeline:
         return Fence(self._table, self.config.pipeline)
 
     @property
-    def _table(self) -> CassandraFenceTable:
+    def _table(self) -> FenceTable:
         return CassandraFenceTable.over(self.session, self.config.fence_keyspace)
 
     def recorded(self, loss: str) -> ReportedLoss:
@@ -240,6 +243,7 @@ class Pipeline:
                     "--volume", f"{PACKAGE}:{PACKAGE_IN_IMAGE}:ro", "--volume", f"{CODE}:/opt/fencepost/code:ro",
                     "--volume", f"{last}:/dev/termination-log",
                     *(f"--volume={source}:{target}:ro" for target, source in self.volumes.items()),
+                    *(f"--volume={folder}:{folder}" for folder in self.writable),
                     *(f"--env={key}={value}" for key, value in environment.items()), self.image, *command,
                 ],
                 stdout=output, stderr=subprocess.STDOUT,

@@ -32,7 +32,7 @@ def test_a_record_that_does_not_fit_stalls_with_its_size_as_the_driver_measured_
     verdict = run.verdict()
     assert verdict.reason is Reason.OUT_OF_MEMORY
     size = len(KEY) + len(VALUE) + len("from") + len(b"a test")
-    measured = f"the batch is one record of {size} bytes, {one.topic}/2 at offset 0: a Python worker ran out of memory"
+    measured = f"the batch is one record of {size} bytes, {one.topic}/2@0: a Python worker ran out of memory"
     assert verdict.message.startswith(measured), verdict.message
     once = out_of_memory(None, planned=1, verdict=verdict)
     twice = out_of_memory(replace(once, epoch=1, next_attempt_at=NOW), planned=1, verdict=verdict)

@@ -57,7 +57,7 @@ def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Ma
     assert run.wait() == ExitCode.POISON_RECORD
     verdict = run.verdict()
     assert verdict.record == {f"{one.topic}/1": 5}
-    assert f"{one.topic}/1 offset 5 fails each time it is tried alone" in verdict.message
+    assert f"{one.topic}/1@5 fails each time it is tried alone" in verdict.message
     assert "this record is unreadable" in verdict.message
     assert one.committed_records() == 15
 
@@ -135,7 +135,8 @@ def test_bytes_that_are_not_utf8_set_aside_the_records_that_cannot_be_written(pi
         producer.produce(one.topic, b"headers", [(b"na\xe9me", b"1")], partition=0, key=b"a")
         producer.produce(one.topic, b"key", [], partition=1, key=b"\xff\xfe")
         producer.produce(one.topic, b"\xff\xfe", [(b"na\xe9me", b"1")], partition=2, key=b"c")
-        sinks = (CassandraSink(name="names", keyspace="driver_tests", table=names), KafkaSink(name="out", topic=out))
+        table = CassandraSink(name="names", keyspace="driver_tests", table=names)
+        sinks = (table, KafkaSink(name="out", topics=(out,)))
         run = one.start(replace(isolating(one, 3600.0), entrypoint="parse:texts", sinks=sinks))
         one.wait_committed(11)
         run.stop()

@@ -59,7 +59,7 @@ def test_records_of_two_schemas_are_written_and_one_that_is_broken_is_set_aside(
         (listed,) = letters.of_partition(one.topic, 0)
         letter = present(letters.read(listed))
         assert letter.value == BROKEN
-        assert f"{one.topic}/0 offset 20: the value cannot be decoded as avro" in (letter.error or "")
+        assert f"{one.topic}/0@20: the value cannot be decoded as avro" in (letter.error or "")
 
         later = {**NEW, "doc": "registered later"}
         send(one, [framed(new + 1, avro(0, NEW, {"n": 40, "city": "LGA", "x": 2.0})[5:])])

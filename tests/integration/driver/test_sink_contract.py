@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from pyarrow import parquet
 
-from fencepost.contract import CassandraSink, DriverConfig, KafkaSink
+from fencepost.contract import CassandraSink, DriverConfig, FilesSink, KafkaSink
+from fencepost.errors import PoisonRecord
 from fencepost.sinks import BatchToken
 from fencepost.sinks.cassandra import cassandra_sink
 from fencepost.sinks.dedup import newest
+from fencepost.sinks.files import visible_files
 from fencepost.sinks.kafka import kafka_sink
 from fencepost.testing.sinks import SinkContract, Subject
 from integration.driver.support import Kafka, Pipeline
@@ -135,7 +140,7 @@ class TestKafkaTopic(SinkContract):
 
         rows = batch("t", "a", "b", "c")
         return Subject(
-            open=lambda: kafka_sink.bind(KafkaSink(name="out", topic=topic), properties, patience=30.0),
+            open=lambda: kafka_sink.bind(KafkaSink(name="out", topics=(topic,)), properties, patience=30.0),
             rows=rows,
             changed=batch("t", "x", "y", "z"),
             read=read,
@@ -147,7 +152,7 @@ def test_a_failed_task_leaves_nothing_that_readers_of_committed_records_see(
     environment: Environment, topic: str
 ) -> None:
     properties = {"bootstrap.servers": environment.kafka_host}
-    sink = kafka_sink.bind(KafkaSink(name="out", topic=topic), properties, patience=30.0)
+    sink = kafka_sink.bind(KafkaSink(name="out", topics=(topic,)), properties, patience=30.0)
     token = BatchToken(pipeline=f"test/test/{topic}", epoch=1, version=3, token=9, offsets={})
 
     def breaking() -> Iterator[pa.RecordBatch]:
@@ -160,12 +165,31 @@ def test_a_failed_task_leaves_nothing_that_readers_of_committed_records_see(
     assert [message.value() for message in records(environment.kafka_host, topic)] == [b"c"]
 
 
+def test_a_transaction_spans_the_topics_that_rows_name(environment: Environment, topic: str) -> None:
+    """A row of a topic that is not listed ends the task; what it wrote to the others is not visible."""
+    cluster, other = Kafka(environment.kafka_host), f"{topic}-other"
+    cluster.create(other, partitions=1)
+    properties = {"bootstrap.servers": environment.kafka_host}
+    declared = KafkaSink(name="out", topics=(topic, other), topic_column="to")
+    sink = kafka_sink.bind(declared, properties, patience=30.0)
+    token = BatchToken(pipeline=f"test/test/{topic}", epoch=1, version=3, token=9, offsets={})
+    try:
+        for names in ((topic, other, "elsewhere"), (other, topic, other)):
+            rows = batch("t", "a", "b", "c").append_column("to", pa.array(names))
+            with pytest.raises(PoisonRecord, match="elsewhere") if "elsewhere" in names else nullcontext():
+                list(sink.task().write(iter([rows]), token))
+        assert [message.value() for message in records(environment.kafka_host, topic)] == [b"b"]
+        assert [message.value() for message in records(environment.kafka_host, other)] == [b"a", b"c"]
+    finally:
+        cluster.delete(other)
+
+
 def test_a_topic_has_every_record_once_for_its_readers_after_a_kill(
     pipeline: Callable[..., Pipeline], environment: Environment, topic: str
 ) -> None:
     one = pipeline(max_records_per_batch=250)
     one.kafka.produce(one.topic, 2000)
-    one.config = replace(one.config, entrypoint="parse:to_topic", sinks=(KafkaSink(name="out", topic=topic),))
+    one.config = replace(one.config, entrypoint="parse:to_topic", sinks=(KafkaSink(name="out", topics=(topic,)),))
     run = one.start()
     one.wait_committed(250)
     run.kill()
@@ -176,3 +200,27 @@ def test_a_topic_has_every_record_once_for_its_readers_after_a_kill(
     numbers = [json.loads(message.value() or b"")["n"] for message in kept]
     assert sorted(numbers) == list(range(2000))
     assert {marks(message)["fencepost-pipeline"] for message in kept} == {one.config.pipeline}
+
+
+def test_files_have_every_record_once_for_their_readers_after_kills(
+    pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    """Injected: SIGKILL of three drivers in a row, each while it writes."""
+    one = pipeline(max_records_per_batch=250)
+    one.kafka.produce(one.topic, 2000)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    lake.chmod(0o777)
+    one.writable = (lake,)
+    sink = FilesSink(name="files", path=f"file://{lake}", folders=("city",))
+    one.config = replace(one.config, sinks=(sink,))
+    for committed in (250, 750, 1250):
+        run = one.start()
+        one.wait_committed(committed)
+        run.kill()
+    one.start()
+    one.wait_committed(2000)
+    files = [name.removeprefix("file://") for name in visible_files(f"file://{lake}")]
+    found = [(name, row) for name in files for row in parquet.read_table(name, partitioning=None).to_pylist()]
+    assert sorted(row["n"] for _, row in found) == list(range(2000))
+    assert all(f"/city={row['city']}/" in name for name, row in found)

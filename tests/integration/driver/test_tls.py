@@ -105,7 +105,7 @@ def test_a_run_over_tls_and_the_next_one_after_all_certificates_were_replaced(
     one.config = replace(
         one.config,
         source=replace(one.config.source, bootstrap_servers=listener.address),
-        cassandra=replace(one.config.cassandra, contact_points=(HOST,), port=cassandra_port, tls=CassandraTls()),
+        cassandra=replace(one.config.cluster, contact_points=(HOST,), port=cassandra_port, tls=CassandraTls()),
     )
 
     for count, certificates in enumerate((old, new), start=1):

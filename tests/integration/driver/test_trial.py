@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.contract import CassandraSink, Variable
-from fencepost.contract.trial import TRIAL_FILE, TrialReport, TrialRequest
+from fencepost.contract import CassandraSink
 from integration.driver.support import Pipeline
-from present import present
+from integration.driver.trials import tried
 
 pytestmark = pytest.mark.integration
 
@@ -44,24 +43,6 @@ def stored(one: Pipeline) -> list[Any]:
     ]
     rows = [sorted(row[0] for row in one.session.execute(query, timeout=60)) for query in queries]
     return [*rows, [str(change) for change in one.history()]]
-
-
-def tried(one: Pipeline, folder: Path, code: tuple[str, ...], start: dict[str, int], **given: Any) -> TrialReport:
-    """Run a trial of other code on what is committed, in a container of its own; return its report."""
-    row = one.row()
-    config = replace(one.config, args=code, spark_master="local[2]", epoch=0)
-    request = TrialRequest(
-        start=start, until=row.offsets, written_after=0, written_until=row.clock, sinks=("rows",),
-        progress_key=f"{config.pipeline}#trial-x", **given,
-    )  # fmt: skip
-    folder.mkdir()
-    (folder / "config.json").write_text(config.to_json())
-    (folder / TRIAL_FILE).write_text(request.to_json())
-    folder.chmod(0o755)
-    one.volumes["/etc/trial"] = folder
-    run = one.start(config, "fencepost", "trial", **{Variable.CONFIG_FILE: "/etc/trial/config.json"})
-    assert run.wait() == 0, run.log.read_text()[-6000:]
-    return present(TrialReport.from_json(run.termination_log.read_text()))
 
 
 def test_a_trial_finds_each_kind_of_row_and_changes_nothing(pipeline: Make, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_partitions_without_a_leader_are_left_out_and_the_others_are_read(cluste
         assert found.begins == {"t/0": 0, "t/2": 0}
         assert found.leaderless == {"t/1"}
         assert found.topic_ids == whole.topic_ids
+    assert log.offsets_at(0, ["t/0", "t/1", "t/2"]) == {"t/0": 0, "t/2": 0}
     kafka.brokers[1].start()
     eventually("the partition to be led again", lambda: log.state().ends == whole.ends, seconds=180)
     assert log.state().leaderless == frozenset()

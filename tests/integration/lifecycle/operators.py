@@ -75,6 +75,8 @@ class Replica:
 
     process: subprocess.Popen[bytes]
     log: Path
+    metrics: str
+    """Where it serves its metrics."""
 
     @property
     def leads(self) -> bool:
@@ -128,11 +130,17 @@ class Installed:
             yield process
 
     @contextmanager
-    def replica(self, holder: str) -> Iterator[Replica]:
-        """Run an operator that shares the release's Lease with others, for a test that may kill or freeze it."""
-        shared = {"FENCEPOST_LEASE": RELEASE, "FENCEPOST_HOLDER": holder}
+    def replica(self, holder: str, *, shards: int = 1) -> Iterator[Replica]:
+        """Run an operator that shares the release's Leases with others, for a test that may kill or freeze it."""
+        port = str(_free_port())
+        shared = {
+            "FENCEPOST_LEASE": RELEASE,
+            "FENCEPOST_HOLDER": holder,
+            "FENCEPOST_SHARDS": str(shards),
+            "FENCEPOST_METRICS_PORT": port,
+        }
         with self._running(THIS, shared, until="waiting for the lease") as (process, log):
-            yield Replica(process, log)
+            yield Replica(process, log, f"http://127.0.0.1:{port}/metrics")
 
     @contextmanager
     def operator(self, code: Code = THIS, *, until: str = WATCHING) -> Iterator[Path]:

@@ -51,7 +51,7 @@ class Fleet:
     def __init__(self, work: Path) -> None:
         self.ticks = 0
         self.operator, self.figures, self.counted = PrometheusMetrics(), RunMetrics(["rows"]), Counted()
-        self.operator.leads(lambda: True)
+        self.operator.leads(range(1), lambda _shard: True, is_sure=lambda: True)
         memory = ContainerMemory(used=1 << 29, unreclaimable=1 << 28, limit=1 << 30)
         self.servers: dict[str, Callable[[], bytes]] = {
             "operator": self.operator.exposition,

@@ -153,4 +153,4 @@ async def test_an_api_server_that_is_not_there_is_unreachable(tmp_path: Path) ->
 async def test_what_the_api_server_refuses_is_rejected_in_its_words(api: ApiServer, namespace: str) -> None:
     with pytest.raises(Rejected, match="spec"):
         await api.create(PIPELINES, namespace=namespace, body={"metadata": {"name": "a"}, "kind": "StreamingPipeline",
-                         "apiVersion": "streaming.fencepost.dev/v1alpha1"})  # fmt: skip
+                         "apiVersion": "streaming.fencepost.dev/v1beta1"})  # fmt: skip

@@ -263,11 +263,11 @@ async def test_a_cancelled_install_takes_its_process_along(
     task = asyncio.create_task(releases.install(place, values()))
     async with asyncio.timeout(30):
         await stopped.wait()
-    assert processes_that_mention(place.namespace) != []
+    assert processes_that_mention(names.release_name(place)) != []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert processes_that_mention(place.namespace) == []
+    assert processes_that_mention(names.release_name(place)) == []
 
 
 def stop(pid: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +16,7 @@ from fencepost.errors import BadSpec
 from fencepost.sinks import BatchToken, SinkContext
 from fencepost.testing.purges import PurgeContract
 from fencepost.testing.sinks import SinkContract, Subject
+from harness.processes import killed
 
 pytestmark = pytest.mark.integration
 
@@ -136,46 +135,29 @@ def drive(dsn: str, epoch: int, cuts: tuple[tuple[int, int], ...]) -> None:
         sink.finish(token)
 
 
-def killed(act: Callable[[], None], *, at: int) -> bool:
-    """Run in a process that is killed at the `at`th statement or end of a transaction; return whether it was."""
-    child = os.fork()
-    if child == 0:
-        left = at
+def at_each_statement(step: Callable[[], None]) -> None:
+    """Have `step` called before each statement, and before and after each end of a transaction."""
 
-        def step() -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, *args: Any, **more: Any) -> Any:
+            step()
+            return super().execute(*args, **more)
 
-        class Cursor(psycopg.Cursor[Any]):
-            def execute(self, *args: Any, **more: Any) -> Any:
-                step()
-                return super().execute(*args, **more)
+        def executemany(self, *args: Any, **more: Any) -> None:
+            step()
+            super().executemany(*args, **more)
 
-            def executemany(self, *args: Any, **more: Any) -> None:
-                step()
-                super().executemany(*args, **more)
+    class Connection(psycopg.Connection[Any]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.cursor_factory = Cursor
 
-        class Connection(psycopg.Connection[Any]):
-            def __init__(self, *args: Any, **more: Any) -> None:
-                super().__init__(*args, **more)
-                self.cursor_factory = Cursor
+        def commit(self) -> None:
+            step()
+            super().commit()
+            step()
 
-            def commit(self) -> None:
-                step()
-                super().commit()
-                step()
-
-        module.psycopg.connect = Connection.connect  # type: ignore[attr-defined]
-        try:
-            act()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the driver failed"
-    return os.WIFSIGNALED(status)
+    module.psycopg.connect = Connection.connect  # type: ignore[attr-defined]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork in a process with threads
@@ -184,7 +166,7 @@ def test_every_record_is_stored_once_wherever_the_driver_is_killed(database: str
     expected = sorted((partition, offset) for partition in (0, 1) for offset in range(8))
     opened(database)
     at = 0
-    while killed(lambda: drive(database, 1, BATCHES), at=at):
+    while killed(lambda: drive(database, 1, BATCHES), at_each_statement, at=at):
         drive(database, 2, OTHER_CUTS)
         assert sorted((row["partition"], row["offset"]) for row in stored(database)) == expected, f"killed at step {at}"
         with psycopg.connect(database) as connection:

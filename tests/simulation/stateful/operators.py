@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
+from fakes.connections import connection_to
+from fakes.fence_stores import NoFences
 from fencepost.fence import FenceError, FenceRow
 from fencepost.fence.snapshots import Trigger, snapshot_id
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.cassandra.sessions import Work
+from fencepost.fence.table import FenceTable
+from fencepost_operator.adapters.fence_store import DatabaseFenceStore, Snapshots, Work
 from fencepost_operator.api import CassandraConnection, ResolvedTarget, RewindSpec, RewindTarget
 from fencepost_operator.decision.rewind.purge_jobs import deleted_at
 from fencepost_operator.decision.rewind.target import resolve
@@ -34,21 +36,51 @@ AGAIN: Final = 2.0
 """Seconds after an error."""
 STOPS_WITHIN: Final = 60
 """Turns for a driver to stop before it is replaced."""
-CONNECTION: Final = cast("CassandraConnection", None)
+CONNECTION: Final = connection_to("cassandra")
 
 
-class FenceStore(CassandraFenceStore):
-    """The adapter, on the tables in memory."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The tables in memory, with the files of the state."""
 
-    def __init__(self, table: object) -> None:
-        self._table = table
+    world: World
+    changes_at_once: int = 2_000
 
-    async def _with_table(self, connection: CassandraConnection, work: Work[T]) -> T:
+    @property
+    def table(self) -> FenceTable:
+        return self.world.table
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return self.world.snapshots
+
+    def changes_after(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("no history is read")
+
+    check_state = forget_state = changes_after
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The adapter's database."""
+
+    place: Place
+
+    async def run(self, connection: CassandraConnection, work: Work[T]) -> T:
         del connection
-        return work(self._table)  # type: ignore[arg-type]
+        return work(self.place)
 
-    async def _migrate(self, connection: CassandraConnection) -> None:
+    async def migrate(self, connection: CassandraConnection) -> None:
         """The tables are there."""
+
+    async def create_schema(self, connection: CassandraConnection) -> None:
+        """The tables are there."""
+
+    async def settings(self, *_: object) -> NoReturn:
+        raise AssertionError("no settings are read")
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 @dataclass(slots=True)
@@ -90,7 +122,7 @@ class Operator:
         self.world = world
         self.status = world.status
         self.process = Process(f"operator {number}", "operator", world.skew("operator"))
-        self.store = FenceStore(world.table)
+        self.store = DatabaseFenceStore(cassandra=Tables(Place(world)), postgresql=NoFences())
         self.is_acting = False
         self._seen = 0
         world.stage.start(self.process, self._live())

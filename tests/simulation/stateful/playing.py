@@ -20,7 +20,7 @@ from fencepost.state.errors import CheckpointError
 from fencepost.state.progress import unpack_committed, unpack_planned
 from fencepost.state.webhdfs import data_service
 from fencepost.state.webhdfs.authentication import Keys
-from fencepost_operator.adapters.cassandra import fence_store
+from fencepost_operator.adapters import fence_store
 from simulation.failure import Broken, Failure, require
 from simulation.shortcuts import quick_copies, swapped
 from simulation.stateful import events as e
@@ -239,7 +239,6 @@ def small(world: World) -> Generator[None]:
         (chunks, "CHUNK", SMALL_CHUNK),
         (file_ids, "RANGE", SMALL_RANGE),
         (data_service, "Patience", partial(Patience, monotonic=world.clock.monotonic, sleep=world.sleep)),
-        (fence_store, "_snapshots", lambda _: world.snapshots),
         (fence_store, "take", partial(take, monotonic=world.clock.monotonic)),
         (
             fence_store,

@@ -10,11 +10,12 @@ import yaml
 
 import fencepost_operator.uninstall
 from fencepost_operator.adapters.helm.command import _PATIENCE as HELM_PATIENCE
+from fencepost_operator.adapters.kubernetes.leases import KubernetesShardLeases
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.backoff import JITTER
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import PASS_TIMEOUT, STUCK_AFTER
-from fencepost_operator.settings import PREFIX, SLOWEST_RESYNC, Settings
+from fencepost_operator.settings import MOST_SHARDS, PREFIX, SLOWEST_RESYNC, Settings
 from fencepost_operator.uninstall import refusal
 from generators import metrics
 from present import present
@@ -155,13 +156,23 @@ def test_one_operator_is_stopped_before_the_next_and_of_several_none_is_missed()
 
 
 @pytest.mark.parametrize("found", [DEFAULT, FULL], ids=["default", "full"])
-def test_replicas_share_one_lease_and_their_pods_distinguish_them(found: list[Object]) -> None:
+def test_replicas_share_leases_and_their_pods_distinguish_them(found: list[Object]) -> None:
     settings = Settings.from_environment(environment(found))
     assert settings.holder == "fencepost-0_1-2-3"
     (role,) = [item for item in found if item["kind"] == "Role" and item["metadata"]["name"].endswith("-lease")]
     assert role["metadata"]["namespace"] == settings.namespace
-    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [settings.lease]]
-    assert role["rules"][0]["verbs"] == ["create"]
+    leases = KubernetesShardLeases(api=None, namespace=settings.namespace, name=settings.lease)  # type: ignore[arg-type]
+    names = [leases.of(shard).name for shard in range(MOST_SHARDS)]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, names]
+    assert role["rules"][0]["verbs"] == ["create", "list"]
+
+
+@pytest.mark.parametrize(("most", "shards"), [(3, 3), (0, 32), (5, 1)])
+def test_each_shard_has_a_part_of_the_planned_restarts(most: int, shards: int) -> None:
+    settings = Settings.from_environment(
+        environment(objects("fencepost", values={"shards": shards, "maxConcurrentRestarts": most}))
+    )
+    assert (settings.shards, settings.max_concurrent_restarts) == (shards, most)
 
 
 def test_two_replicas_are_the_default_and_each_revision_of_them_is_on_different_nodes() -> None:

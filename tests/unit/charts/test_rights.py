@@ -22,8 +22,8 @@ Right: TypeAlias = tuple[str, str]
 """A verb and a resource as RBAC names it, such as ('list', 'jobs.batch')."""
 
 VERBS: Final = {
-    "get": "get", "list": "list", "pages": "list", "create": "create", "review": "create", "replace": "update",
-    "merge": "patch", "delete": "delete",
+    "get": "get", "list": "list", "pages": "list", "items": "list", "create": "create", "review": "create",
+    "replace": "update", "merge": "patch", "delete": "delete",
 }  # fmt: skip
 """Methods of ApiServer, and the verb of each."""
 HELM_ASKS_FOR: Final = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})

@@ -147,6 +147,22 @@ def test_workers_are_lowered_after_a_day_alone() -> None:
     assert of(early, "cluster.workers") == ("not enough history", None)
 
 
+def test_a_pipeline_without_workers_is_sized_by_its_driver() -> None:
+    """256 MiB of the driver's pod are for the Python worker of its one task."""
+    limit = DRIVER + 256 * MIB
+    figures = {"driver_container": 1650 * MIB, "driver_limit": limit}
+    found = [replace(row, figures={**row.figures, **figures} if row.figures else {}) for row in rows(of=limit)]
+    alone = scene(found, cluster={"workers": 0})
+    assert "spec.cluster.worker.memory" not in advice(alone)
+    assert of(alone, "job.memory") == ("change", "1792Mi"), "2048 MiB of heap, were it not for the Python worker"
+    assert of(alone, "cluster.workers") == ("keep", None)
+    cost = alone.json("advise", "shop/orders")["costPerMillion"]
+    assert cost["backlogGibHours"] == pytest.approx(limit / 1024**3 * 10 / 100 * 1e6 / 3600)
+    slow = rows(records=100_000, limit=1000, seconds=1000.0)
+    late = scene(slow, every=timedelta(seconds=1000), cluster={"workers": 0})
+    assert of(late, "cluster.workers", "--catch-up", "12h") == ("change", "4")
+
+
 def test_the_rate_is_that_with_the_newest_number_of_cores() -> None:
     driver = Driver()
     rows(cores=2, seconds=1.0, driver=driver)

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from fencepost_cli.commands.bundle import TAIL
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Related
 from fencepost_cli.support_bundle import Covers, archive_of
+from fencepost_operator.api import ObjectKey
 from unit.cli.test_logs import pod
 from unit.cli.world import World
 
@@ -54,7 +56,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         "containers": [{"name": "driver", "env": [{"name": "X", "value": PLANTED["of-the-environment"]}]}]
     }
     world.related_objects = {
-        Related.PODS: [driver],
+        Related.PODS: [
+            driver,
+            pod(0, "orders-trial-1-x", "trial"),
+            pod(0, "orders-purge-x", "purge"),
+            pod(0, "w", "worker"),
+        ],
         Related.JOBS: [{"metadata": {"name": "orders-run-2"}, "spec": {"template": {"spec": driver["spec"]}}}],
         Related.EVENTS: [{"type": "Warning", "message": f"refused: token={PLANTED['of-an-event']}"}],
         Related.REWINDS: [],
@@ -101,7 +108,8 @@ def test_the_archive_has_what_the_cluster_has_and_no_planted_secret(world: World
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found = read(path)
     assert sorted(found) == [
-        "README.txt", "events.yaml", "explained.yaml", "jobs.yaml", "logs/orders-run-2-x.log",
+        "README.txt", "events.yaml", "explained.yaml", "jobs.yaml", "logs/orders-purge-x.log",
+        "logs/orders-run-2-x.log", "logs/orders-trial-1-x.log",
         "metrics/orders-run-2-x.txt", "operator.yaml", "pipeline.yaml", "pods.yaml", "rewinds.yaml",
         "trials.yaml",
     ]  # fmt: skip
@@ -113,6 +121,7 @@ def test_the_archive_has_what_the_cluster_has_and_no_planted_secret(world: World
     assert "sasl.password: '***'" in found["pipeline.yaml"]
     assert "registry.example/job:1" in found["pipeline.yaml"]
     assert "key: id=7" in found["trials.yaml"]
+    assert (ObjectKey("shop", "orders-trial-1-x"), "trial", TAIL, False) in world.asked
     assert '"offset": 12' in found["logs/orders-run-2-x.log"]
     assert "fencepost_driver_commits_total 3" in found["metrics/orders-run-2-x.txt"]
 

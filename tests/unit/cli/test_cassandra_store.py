@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
+from fencepost.fence import FenceUnauthorized, FenceUnavailable
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess
-from fencepost_cli.stores import cassandra
-from fencepost_cli.stores.cassandra import _bounded, _grant, _reached
+from fencepost_cli.stores import bounded_history
+from fencepost_cli.stores.bounded_history import bounded
+from fencepost_cli.stores.cassandra import CassandraStore, _grant, _reached
 from present import present
 from unit.cli.world import history, story
 
@@ -29,17 +31,41 @@ def test_a_refusal_names_the_grant(refusal: str, grant: str) -> None:
     assert grant in _grant(f'[Unauthorized] code=2100 message="{refusal}"')
 
 
+def test_an_answer_that_is_late_is_asked_for_again_and_a_refusal_is_final() -> None:
+    endpoint = CassandraEndpoint(contact_points=("c",))
+    access = CassandraAccess(
+        pipeline="p", keyspace="k", endpoint=endpoint, consistency="ONE", credentials=None, dial=lambda *at: at
+    )
+    asked = list[str]()
+
+    def late() -> int:
+        asked.append("late")
+        if len(asked) == 1:
+            raise FenceUnavailable("no answer")
+        return 7
+
+    def refused() -> int:
+        asked.append("refused")
+        raise FenceUnauthorized("no SELECT permission")
+
+    store = CassandraStore(None, access)
+    assert store._patiently(late) == 7
+    with pytest.raises(CliError, match="no SELECT permission"):
+        store._patiently(refused)
+    assert asked == ["late", "late", "refused"]
+
+
 def test_an_endless_hour_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Injected: a server that always has another change."""
     (record,) = history(story()[-1:])
-    monkeypatch.setattr(cassandra, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(bounded_history, "MOST_ENTRIES", 100)
 
     def endless() -> object:
         while True:
             yield replace(record)
 
     with pytest.raises(CliError, match="more than 100 offsets"):
-        _bounded(endless())  # type: ignore[arg-type]
+        bounded(endless())  # type: ignore[arg-type]
 
 
 def test_a_forwarded_contact_point_keeps_its_name_for_tls() -> None:

@@ -34,14 +34,14 @@ def test_the_newest_drivers_log_is_printed_line_by_line(world: World) -> None:
     assert "    boom" in printed
     assert printed.rstrip().endswith("last")
     assert "\x1b" not in printed
-    assert world.asked == [(ObjectKey("shop", "b"), 200, False)]
+    assert world.asked == [(ObjectKey("shop", "b"), "driver", 200, False)]
 
 
 def test_a_run_is_chosen_by_its_epoch_and_a_script_gets_the_lines_as_they_are(world: World) -> None:
     ended = world.run("logs", "shop/orders", "--epoch", "9", "--tail", "0", "-f", "-o", "json")
     assert json.loads(ended.stdout.splitlines()[0]) == LINE
     assert "\x1b" not in ended.stdout
-    assert world.asked == [(ObjectKey("shop", "a"), None, True)]
+    assert world.asked == [(ObjectKey("shop", "a"), "driver", None, True)]
 
 
 def test_without_a_pod_the_kept_lines_are_printed() -> None:

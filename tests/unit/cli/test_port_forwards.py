@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from threading import Thread
+from typing import Any
 
+import aiohttp
 import pytest
 
 from fakes.portforward_server import PortForwardServer, pod, service
 from fencepost_cli.errors import CliError
+from fencepost_cli.stores import port_forwards
 from fencepost_cli.stores.cluster_names import Backend, Place, backends, places, problem
 from fencepost_cli.stores.port_forwards import PortForwards
 
@@ -96,13 +100,20 @@ def server() -> Iterator[PortForwardServer]:
 
 
 def returned(address: tuple[str, int], sent: bytes) -> bytes:
+    """Send, and return what comes back until the end; a reset is one, as of a port that closes with bytes unread."""
+
+    def send() -> None:
+        with suppress(ConnectionError):
+            connection.sendall(sent)
+
     with socket.create_connection(address, timeout=30) as connection:
-        writer = Thread(target=connection.sendall, args=(sent,))
+        writer = Thread(target=send)
         writer.start()
         pieces, size = list[bytes](), 0
-        while size < len(sent) and (piece := connection.recv(65536)):
-            pieces.append(piece)
-            size += len(piece)
+        with suppress(ConnectionResetError):
+            while size < len(sent) and (piece := connection.recv(65536)):
+                pieces.append(piece)
+                size += len(piece)
         writer.join()
     return b"".join(pieces)
 
@@ -127,6 +138,28 @@ def test_connections_reach_the_pod_and_come_back_whole(server: PortForwardServer
 
 def test_a_pod_that_refuses_is_reported_and_ends_the_connection(server: PortForwardServer) -> None:
     server.behind.clear()
+    messages = list[str]()
+    with PortForwards(server.configuration, "shop", messages.append) as forwards:
+        assert returned(forwards.dial("spec.x", "--cassandra")(NAME, 9042), b"hello") == b""
+    assert messages[1:] == ["a connection to Service data/db, port 9042, ended: connection refused"]
+
+
+def test_what_the_cluster_says_comes_before_what_sending_fails_with(
+    server: PortForwardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: on a loaded machine the pod has ended the connection before anything was sent, or its word was read."""
+    server.behind.clear()
+    down = port_forwards._down
+
+    async def late(*given: Any) -> None:
+        await asyncio.sleep(0.3)
+        await down(*given)
+
+    async def fails(*_: object) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(port_forwards, "_down", late)
+    monkeypatch.setattr(port_forwards, "_up", fails)
     messages = list[str]()
     with PortForwards(server.configuration, "shop", messages.append) as forwards:
         assert returned(forwards.dial("spec.x", "--cassandra")(NAME, 9042), b"hello") == b""

@@ -152,10 +152,10 @@ def test_each_sink_is_a_table_unless_it_is_asked_for(manifest: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--records", "absent.jsonl"], "no such file"),
+        (["--records", "absent.jsonl"], "does not exist"),
         (["--topic", "c"], "the pipeline does not read it"),
         (["--key", "rows"], "names no columns"),
-        (["--key", "other=x"], "no such sink"),
+        (["--key", "other=x"], "does not have this sink"),
         (["--real-sink", "rows"], "does not connect to Cassandra"),
     ],
 )

@@ -133,7 +133,7 @@ def test_masks_are_those_of_the_secret(world: World, tmp_path: Path, monkeypatch
         (["--around", "orders/0@15"], "Kafka has the offsets [2, 15) of orders/0"),
         (["--around", "other/0@1"], "the pipeline reads no partition other/0"),
         (["--into", "orders.csv"], "neither JSON lines nor Parquet"),
-        (["--into", "absent/orders.jsonl"], "there is no folder absent"),
+        (["--into", "absent/orders.jsonl"], "folder absent does not exist"),
         (["--mask", "emial"], "it is in something else than a JSON object"),
         (["--mask", "headers.absent"], "no record of the sample has it"),
     ],

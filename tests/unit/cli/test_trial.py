@@ -12,6 +12,7 @@ import pytest
 from fencepost_cli.commands import trial as trial_command
 from fencepost_cli.ports import Related
 from fencepost_operator.api import (
+    ACCEPT_CODE_ANNOTATION,
     ObjectKey,
     ProcessUse,
     Promotion,
@@ -223,7 +224,7 @@ def test_a_trial_is_shown_with_its_rows_samples_and_figures(world: World) -> Non
 
 
 def test_a_trial_that_waits_is_shown_without_an_outcome(world: World) -> None:
-    world.trials = [trial(TrialStatus(message="There is no StreamingPipeline orders"))]
+    world.trials = [trial(TrialStatus(message="StreamingPipeline orders does not exist"))]
     assert "assed" not in world.run("trial", "show", PLACE).stdout
     assert world.json("trial", "show", PLACE)["passed"] is None
 
@@ -291,6 +292,24 @@ def test_a_trial_without_a_result_or_of_another_spec_is_not_promoted(world: Worl
     assert "was changed since the trial began" in world.refused("trial", "promote", PLACE, "--yes")
     world.body["metadata"] |= {"generation": 1, "uid": "another"}
     assert "was created again" in world.refused("trial", "promote", PLACE, "--yes")
+    assert world.merged == []
+
+
+@pytest.mark.parametrize("status", [TrialStatus(phase=TrialPhase.FAILED, message="no result"), completed(CHANGED)])
+def test_the_code_of_an_upgrade_is_accepted_whatever_its_trial_found(world: World, status: TrialStatus) -> None:
+    world.trials = [replace(trial(status), owner_uid="uid-1")]
+    world.body["status"] = {"upgradeTrial": {"name": "next"}}
+    assert "add --yes" in world.refused("trial", "promote", PLACE)
+    assert world.merged == []
+    assert world.json("trial", "promote", PLACE, "--yes")["promoted"] is True
+    assert world.merged == [(KEY, {"metadata": {"annotations": {ACCEPT_CODE_ANNOTATION: "next"}}})]
+
+
+@pytest.mark.parametrize(("owner", "awaited"), [("another", "next"), ("uid-1", "later"), ("uid-1", None)])
+def test_code_that_no_upgrade_waits_for_is_not_accepted(world: World, owner: str, awaited: str | None) -> None:
+    world.trials = [replace(trial(completed()), owner_uid=owner)]
+    world.body["status"] = {"upgradeTrial": {"name": awaited}} if awaited else {}
+    assert "does not wait for trial shop/next" in world.refused("trial", "promote", PLACE, "--yes")
     assert world.merged == []
 
 

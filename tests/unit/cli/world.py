@@ -16,9 +16,9 @@ from fencepost.batch import Range, Watermarks
 from fencepost.contract import Verdict
 from fencepost.contract.code_check import CodeProblem, CodeRequest
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra.dead_letters import DeadLetter, letter
-from fencepost.fence.cassandra.left_out import LeftOut
 from fencepost.fence.history import NO_CHANGE, Change, change, hour_of
+from fencepost.fence.left_out import LeftOut
+from fencepost.fence.letters import DeadLetter, letter
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, Trigger, snapshot_id, snapshot_of
 from fencepost.local.record_files import copy_to_parquet
@@ -33,11 +33,11 @@ from fencepost_cli.app import app
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import (
     Annotation,
-    CassandraAccess,
     Certificate,
     Certified,
     Column,
     Dial,
+    FenceAccess,
     Found,
     Json,
     KafkaAccess,
@@ -300,10 +300,10 @@ class World:
     def delete_trial(self, trial: Trial) -> None:
         self.deleted_trials.append(trial.key)
 
-    def driver_log(
-        self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False
+    def container_log(
+        self, pod: ObjectKey, show: Callable[[str], object], *, container: str, tail: int | None, follow: bool = False
     ) -> None:
-        self.asked.append((pod, tail, follow))
+        self.asked.append((pod, container, tail, follow))
         if isinstance(self.log_text, CliError):
             raise self.log_text
         show(self.log_text)
@@ -344,7 +344,7 @@ class World:
             key=KEY,
             spec=spec,
             scope=self.scope,
-            cassandra_secret=self.secrets.get("cassandra"),
+            fence_secret=self.secrets.get("cassandra"),
             kafka_secret=self.secrets.get("kafka"),
         )
 
@@ -403,7 +403,7 @@ class World:
         return SnapshotsStatus(count=1, last=made, recent=(made,), requested=name)
 
     @contextmanager
-    def _store(self, access: CassandraAccess) -> Iterator[_Store]:
+    def _store(self, access: FenceAccess) -> Iterator[_Store]:
         self.asked.append(access)
         if self.no_store is not None:
             raise self.no_store
@@ -446,7 +446,7 @@ class World:
     def referenced(self, spec: Spec, name: str, namespace: str | None) -> tuple[Found, Sequence[str]]:
         found = Found(
             key=ObjectKey(namespace or "shop", name), spec=spec, scope=None,
-            cassandra_secret={"username": "u", "password": "p"},
+            fence_secret={"username": "u", "password": "p"},
         )  # fmt: skip
         return found, self.missing
 
@@ -466,7 +466,7 @@ class World:
     def _certify(self, store: StoreToCertify, show: Callable[[str], object]) -> Certificate:
         self.asked.append(store)
         show("a row is inserted once")
-        return Certificate(version="5.0.9", protocol=5, keyspace="fencepost_certify_1", promises=self.certified)
+        return Certificate(version="5.0.9", protocol=5, scratch="fencepost_certify_1", promises=self.certified)
 
     def _log(self, access: KafkaAccess) -> Watermarks:
         self.asked.append(access)

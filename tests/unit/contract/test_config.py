@@ -19,6 +19,9 @@ from fencepost.contract import (
     DriverConfig,
     FunctionSink,
     PluginSink,
+    PostgresqlEndpoint,
+    PostgresqlSink,
+    PostgresqlTls,
     StateConfig,
 )
 
@@ -29,7 +32,7 @@ FUTURE: dict[str, Any] = json.loads((CONFIGS / "future.json").read_text())
 def test_fields_of_a_later_release_are_ignored() -> None:
     found = DriverConfig.from_json(json.dumps(FUTURE))
     assert (found.owner, found.first_batch_limit, found.contract_version) == ("cluster/uid", 50, "1.7")
-    assert (found.batch_interval, found.cassandra.local_datacenter) == (5.0, None)
+    assert (found.batch_interval, found.cluster.local_datacenter) == (5.0, None)
     assert DriverConfig.from_json(found.to_json()) == found
 
 
@@ -44,12 +47,25 @@ def test_what_is_written_is_read_back() -> None:
         CassandraSink(name="some", keyspace="shop", table="others", delete_where="gone", ttl=60),
         FunctionSink(name="mine", entrypoint="a.b:write", options={"url": "x"}),
         PluginSink(name="theirs", plugin="postgresql", options={"table": "t"}),
+        PostgresqlSink(name="beside", schema="shop", table="orders"),
     )
     plain = DriverConfig.from_json((CONFIGS / "plain.json").read_text())
-    cassandra = replace(plain.cassandra, tls=CassandraTls(server_name="c"), serial_consistency=LOCAL_SERIAL)
+    cassandra = replace(plain.cluster, tls=CassandraTls(server_name="c"), serial_consistency=LOCAL_SERIAL)
     state = StateConfig(partitions=4, max_bytes=20 << 30, data_port=7081)
-    for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra, state=state)):
+    database = PostgresqlEndpoint(hosts=("a", "b"), database="shop", tls=PostgresqlTls())
+    elsewhere = replace(plain, sinks=sinks[2:], cassandra=None, postgresql=database)
+    for config in (plain, replace(plain, sinks=sinks, cassandra=cassandra, state=state), elsewhere):
         assert DriverConfig.from_json(config.to_json()) == config
+
+
+def test_the_fence_is_in_one_database() -> None:
+    both = {**FUTURE, "postgresql": {"hosts": ["a"]}}
+    for written in (both, {name: value for name, value in FUTURE.items() if name != "cassandra"}):
+        with pytest.raises(ContractError, match="one of `cassandra` and `postgresql`"):
+            DriverConfig.from_json(json.dumps(written))
+    elsewhere = replace(DriverConfig.from_json(json.dumps(FUTURE)), cassandra=None)
+    with pytest.raises(ContractError, match="needs `cassandra`"):
+        _ = elsewhere.cluster
 
 
 def test_equal_configurations_are_equal_text() -> None:

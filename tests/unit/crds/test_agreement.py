@@ -44,6 +44,15 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
+def test_a_fence_in_postgresql_is_read_whole() -> None:
+    written = yaml.safe_load((REPOSITORY / "tests/e2e/mistakes/manifests/everything-in-postgresql.yaml").read_text())
+    spec = parse(written)
+    assert isinstance(spec, Spec), spec
+    found = encode(spec)
+    assert found["checkpoint"] == written["spec"]["checkpoint"]
+    assert _without_empty(found["sinks"]) == written["spec"]["sinks"]
+
+
 def test_a_written_status_passes_the_schema() -> None:
     jsonschema.validate(write_status(Status()), strict(at("status")))
 

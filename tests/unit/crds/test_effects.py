@@ -14,6 +14,7 @@ from fencepost_operator.api import ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.api.effects import Effect, declared_effects, settings, standing_in
 from fencepost_operator.api.model import Model, fields_of
 from fencepost_operator.api.spec.affinity import Affinity
+from fencepost_operator.api.spec.checkpoint import PostgresqlSpec, PostgresqlTlsSpec
 from fencepost_operator.api.spec.pods import (
     EnvFromReference,
     EnvFromSource,
@@ -22,7 +23,7 @@ from fencepost_operator.api.spec.pods import (
     SecretReference,
     Toleration,
 )
-from fencepost_operator.api.spec.sinks import SINK_KINDS, CreateTableSpec, PurgeIndexSpec
+from fencepost_operator.api.spec.sinks import SINK_KINDS, CreateTableSpec, PostgresqlSinkSpec, PurgeIndexSpec, SinkSpec
 from fencepost_operator.api.spec.state import StateSpec
 from fencepost_operator.desired.identity.hashes import bounds_hash, fingerprints
 from fencepost_operator.desired.jobs.driver_config import driver_config
@@ -40,6 +41,17 @@ FULL = body(
             "name": "topic",
             "kafka": {"topic": "out", "bootstrapServers": "b:9092", "propertiesFrom": {"secretName": "s"}},
         },
+        {
+            "name": "files",
+            "files": {
+                "path": "s3://lake/x",
+                "folders": ["a"],
+                "endpoint": "https://s3",
+                "region": "r",
+                "credentialsFrom": {"secretName": "s"},
+            },
+        },
+        {"name": "http", "http": {"url": "https://h", "headersFrom": {"secretName": "s"}}},
         {"name": "function", "function": {"entrypoint": "a:b", "optionsFrom": {"secretName": "s"}}},
         {"name": "plugin", "plugin": {"kind": "p", "optionsFrom": {"secretName": "s"}}},
     ],
@@ -62,11 +74,28 @@ FULL = body(
             "localDatacenter": "d",
         }
     },
+    cluster={"autoscale": {"maxWorkers": 3}},
     onPoison={"action": "deadLetter"},
+    observability={
+        "openTelemetry": {"endpoint": "http://c", "credentialsFrom": {"secretName": "s"}},
+        "openLineage": {"url": "http://l", "credentialsFrom": {"secretName": "s"}},
+    },
 )
 READ = read_pipeline(FULL).spec
 assert isinstance(READ, Spec)
-BEFORE = replace(READ, state=StateSpec())  # `parse` refuses some fields of a stateful pipeline
+ELSEWHERE = PostgresqlSpec(
+    hosts=("h",),
+    tls=PostgresqlTlsSpec(secret_name="t", server_name="n"),  # noqa: S106 - a Secret's name
+    credentials_from=SecretReference(secret_name="s"),  # noqa: S106
+)
+BESIDE = SinkSpec(name="beside", postgresql=PostgresqlSinkSpec(table="t"))
+BEFORE = replace(
+    READ,
+    state=StateSpec(),
+    checkpoint=replace(READ.checkpoint, postgresql=ELSEWHERE),
+    sinks=(*READ.sinks, BESIDE),
+)
+"""`parse` refuses some fields of a stateful pipeline, and a second database of the fence."""
 Place = tuple[str | int, ...]
 
 

@@ -34,6 +34,10 @@ FIELDS: dict[str, dict[str, Any]] = {
     "spec.checkpoint.cassandra.credentialsFrom.secretName": {
         "checkpoint": {"cassandra": {"credentialsFrom": {"secretName": "NAME"}}}
     },
+    "spec.checkpoint.postgresql.tls.secretName": {"checkpoint": {"postgresql": {"tls": {"secretName": "NAME"}}}},
+    "spec.checkpoint.postgresql.credentialsFrom.secretName": {
+        "checkpoint": {"postgresql": {"credentialsFrom": {"secretName": "NAME"}}}
+    },
 }
 
 
@@ -61,6 +65,10 @@ def manifest(field: str, name: str) -> dict[str, Any]:
     """Return a spec with a name in one field."""
     change = json.loads(json.dumps(FIELDS[field]).replace("NAME", name))
     plain = spec()
+    if "postgresql" in change.get("checkpoint", {}):
+        plain["sinks"] = [{"name": "s", "plugin": {"kind": "k"}}]
+        plain["checkpoint"] = {"postgresql": {"hosts": ["h"], "credentialsFrom": {"secretName": "a"}}}
+        plain["checkpoint"]["postgresql"] |= change.pop("checkpoint")["postgresql"]
     for group, fields in change.items():
         if group == "sinks":
             plain[group] = fields

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_operator.api import PLURAL, REWIND_PLURAL
+from fencepost_operator.api import PLURAL, REWIND_PLURAL, VERSION
 from fencepost_operator.api.crd_fields import KINDS, missing_fields
 from unit.crds.schema import CRDS, walk
 
@@ -44,6 +44,13 @@ def test_a_field_by_which_the_operator_selects_is_looked_for() -> None:
     crd = copy.deepcopy(CRDS[REWIND_PLURAL])
     del crd["spec"]["versions"][0]["selectableFields"]
     assert missing_fields(REWIND_PLURAL, crd) == ("selectableFields[.spec.pipeline]",)
+
+
+def test_an_older_crd_without_the_version_of_the_operator_is_named() -> None:
+    """Its API server answers each request of the operator with 404."""
+    crd = copy.deepcopy(CRDS[PLURAL])
+    del crd["spec"]["versions"][0]
+    assert missing_fields(PLURAL, crd) == (f"versions[{VERSION}]",)
 
 
 def test_each_field_of_the_status_is_looked_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from fencepost_cli.projects.project import Choices, Ci, project_files, write_pro
 from fencepost_cli.retention import ANNOTATION
 from generators.reference import ROOT
 from present import present
+from unit.cli import test_advise
 from unit.cli.test_logs import pod
 from unit.cli.test_trial import completed, trial
 from unit.cli.world import World, dead_letter
@@ -69,6 +71,8 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         hold_state(world)
     if line.startswith("fencepost sample"):
         hold_records(world)
+    if line.startswith("fencepost autoscale"):
+        world.records = test_advise.scene(test_advise.rows(), every=timedelta(seconds=10)).records
     world.trials = [trial(completed())]
     world.local = lambda _request, _show: STOPPED
     ended = world.run(*shlex.split(line)[1:])

@@ -1,10 +1,11 @@
-"""The CQL for accounts that may not create tables makes what the operator would make."""
+"""The CQL and the SQL for accounts that may not create tables makes what the operator would make."""
 
 from __future__ import annotations
 
 import re
 
 from fencepost.fence.cassandra.schema import migration_statements, table_statements
+from fencepost.fence.postgresql import schema
 from generators.reference import ROOT
 
 
@@ -24,3 +25,11 @@ def test_the_cql_in_the_docs_creates_the_tables_that_the_operator_creates() -> N
 
 def test_the_cql_in_the_docs_adds_the_columns_that_the_operator_adds() -> None:
     assert documented("ALTER") == [compact(statement) for statement in migration_statements("fencepost")]
+
+
+def test_the_sql_in_the_docs_creates_the_tables_that_the_operator_creates() -> None:
+    text = re.sub(r"--.*", "", (ROOT / "docs/fence-schema.sql").read_text())
+    parts = [" ".join(part.split()) for part in text.split(";") if part.strip()]
+    made = [" ".join(statement.split()) for statement in schema.statements("fencepost")]
+    assert parts[: len(made)] == made
+    assert [part.split()[0] for part in parts[len(made) :]] == ["GRANT", "GRANT"]

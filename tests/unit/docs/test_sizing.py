@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from fakes.manifests import body
+from fakes.manifests import body, spec_of
 from fencepost_operator.api import ReconcileConfig, Spec, read_pipeline
 from fencepost_operator.api.quantities import MEBIBYTE, parse_bytes
+from fencepost_operator.desired.jobs.driver_config import batch_bytes as batch_of
 from fencepost_operator.desired.jobs.driver_config import driver_config
-from fencepost_operator.desired.resources import driver_memory, executor_heap
+from fencepost_operator.desired.resources import driver_memory, driver_resources, executor_heap
 from present import present
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
@@ -39,6 +40,17 @@ def batch_bytes(worker_memory: int) -> int:
         key=pipeline.key, spec=spec, references={}, config=ReconcileConfig(cluster_uid="c"), epoch=1, generation=1
     )
     return present(config.source.max_bytes_per_batch)
+
+
+def test_a_driver_without_workers_has_what_the_page_says() -> None:
+    rows = re.findall(r"^\| (\w+) \| (\d+) MiB \| (\d+) MiB \|$", PAGE, re.MULTILINE)
+    assert len(rows) == 3
+    for heap, pod, batch in rows:
+        spec = spec_of(
+            cluster={"workers": 0}, job={"image": "job:1", "entrypoint": "orders.job:transform", "memory": heap}
+        )
+        assert driver_resources(spec)["limits"]["memory"] == f"{pod}Mi"
+        assert batch_of(spec) == int(batch) * MEBIBYTE
 
 
 def test_the_drivers_pod_has_what_the_page_says() -> None:

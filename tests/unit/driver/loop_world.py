@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -51,6 +51,8 @@ class FakeLog:
     epoch: int = 4
     leaderless: set[str] = field(default_factory=set)
     missing: float | None = None
+    times: dict[str, Sequence[int]] = field(default_factory=dict)
+    """When the records of partitions were produced, in ms; those of another partition at its offsets."""
     grown_again_from: dict[str, int] = field(default_factory=dict)
     """Where a log was truncated before it grew again: a read under an older leader epoch returns that offset."""
 
@@ -67,6 +69,10 @@ class FakeLog:
             leader_epochs=dict.fromkeys(ends, self.epoch),
             leaderless=frozenset(self.leaderless),
         )
+
+    def offsets_at(self, time: int, partitions: Collection[str]) -> Mapping[str, int | None]:
+        times = {key: self.times.get(key, range(self.ends[key])) for key in partitions if key not in self.leaderless}
+        return {key: next((at for at, ms in enumerate(part) if ms >= time), None) for key, part in times.items()}
 
     def check(self, parts: Sequence[Range], at_least: Mapping[str, int]) -> Mapping[str, int]:
         """Compare what was read before these ranges; no record shows an epoch."""

@@ -22,13 +22,14 @@ from fencepost.contract import (
     DriverConfig,
     ExitCode,
     NotJsonError,
+    PostgresqlEndpoint,
     Reason,
     StateConfig,
     Variable,
     Verdict,
     spark_conf,
 )
-from fencepost.driver.reporting.verdict import judge
+from fencepost.driver.reporting.verdict import database_of, judge
 from fencepost.entrypoint import load
 from fencepost.errors import (
     KEY,
@@ -49,6 +50,7 @@ from fencepost.fence import (
     FenceCredentialsRejected,
     Fenced,
     FenceMissing,
+    FenceSchemaInvalid,
     FenceSchemaMissing,
     FenceSwapRefused,
     FenceUnavailable,
@@ -251,8 +253,26 @@ def test_each_error_has_its_code_and_reason(error: Exception, code: ExitCode, re
     assert Verdict.from_json(verdict.to_json()) == verdict
 
 
+@pytest.mark.parametrize(
+    ("error", "reason", "remedy"),
+    [
+        (FenceUnavailable("x"), "PostgresqlUnreachable", ""),
+        (FenceCredentialsRejected("x"), "PostgresqlCredentialsRejected", "spec.checkpoint.postgresql.credentialsFrom"),
+        (FenceSwapRefused("x"), "PostgresqlRejected", ""),
+        (FenceSchemaMissing("x"), "FenceSchemaMissing", "docs/fence-schema.sql"),
+        (FenceSchemaInvalid("x"), "FenceSchemaInvalid", "docs/fence-schema.sql"),
+    ],
+)
+def test_a_verdict_names_the_database_of_the_fence(error: Exception, reason: str, remedy: str) -> None:
+    elsewhere = replace(USUAL, cassandra=None, postgresql=PostgresqlEndpoint(hosts=("db",)))
+    found = judge(error, database=database_of(elsewhere))
+    assert (found.exit_code, found.reason) == (ExitCode.DEPENDENCY_DOWN, reason)
+    assert remedy in found.remedy
+    assert "assandra" not in found.remedy
+
+
 def test_a_verdict_says_which_record_is_poison_or_that_one_may_be() -> None:
-    found = judge(PoisonRecord("t/0 offset 5 fails", record=("t/0", 5)))
+    found = judge(PoisonRecord("t/0@5 fails", record=("t/0", 5)))
     assert (found.suspect, found.record) == (True, {"t/0": 5})
     for error in (PoisonRecord("null"), RecordFailed("no JSON")):
         found = judge(error)

@@ -32,7 +32,7 @@ def test_the_record_that_fails_alone_is_named(bad: tuple[str, int]) -> None:
     found = failing_record(BATCH, rehearsal(lambda key, offset: (key, offset) == bad))
     assert found is not None
     assert found.record == bad
-    assert f"{bad[0]} offset {bad[1]} fails each time" in found.message
+    assert f"{bad[0]}@{bad[1]} fails each time" in found.message
     assert "dead-letters skip" in found.remedy
 
 

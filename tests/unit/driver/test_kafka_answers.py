@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from fencepost.driver.planning.plan import AGREEMENT
 from fencepost.kafka import log as kafka_log
-from fencepost.kafka.answers import Position, positions_of, refusal, topics_of
+from fencepost.kafka.answers import Position, first_offsets_of, positions_of, refusal, topics_of
 
 
 def answered(value: Any) -> Future[Any]:
@@ -68,6 +68,39 @@ def test_no_answer_at_all_is_an_error(value: Any) -> None:
 def test_a_refusal_among_the_answers_is_an_error() -> None:
     with pytest.raises(KafkaException):
         positions(at(7), KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def first_offsets(*values: Any) -> dict[str, int | None]:
+    return first_offsets_of({TopicPartition("t", number): answered(value) for number, value in enumerate(values)})
+
+
+def test_no_record_of_a_time_is_an_answer_and_a_silent_leader_is_none() -> None:
+    assert first_offsets(at(7), at(-1), at(-1001), KafkaError.NOT_LEADER_FOR_PARTITION) == {"t/0": 7, "t/1": None}
+    assert first_offsets(at(-1001)) == {}
+    with pytest.raises(KafkaException):
+        first_offsets(at(7), KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_a_partition_whose_leader_moves_during_a_lookup_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: one NOT_LEADER left the partition out of the batch. A leader that is away is not waited for twice."""
+    asked = list[list[int]]()
+
+    class Moving(MissingTopic):
+        def list_offsets(self, offsets: Any, **_more: object) -> dict[TopicPartition, Future[Any]]:
+            asked.append([partition.partition for partition in offsets])
+            first = {
+                0: at(7),
+                1: KafkaError.NOT_LEADER_FOR_PARTITION,
+                2: KafkaError.NOT_LEADER_FOR_PARTITION,
+                3: at(-1001),
+            }
+            second = {1: at(9), 2: KafkaError.NOT_LEADER_FOR_PARTITION}
+            answers = second if len(asked) > 1 else first
+            return {partition: answered(answers[partition.partition]) for partition in offsets}
+
+    found = Moving(monkeypatch).log.offsets_at(5, [f"t/{number}" for number in range(4)])
+    assert found == {"t/0": 7, "t/1": 9}
+    assert asked == [[0, 1, 2, 3], [1, 2]]
 
 
 def test_rights_on_a_group_are_not_needed() -> None:

@@ -391,6 +391,12 @@ def test_a_run_that_finishes_a_batch_reads_to_its_bound_and_nothing_of_other_par
     assert up_to(batch, offsets, {"a/0": 99, "a/1": 2}).until == {"a/0": 10, "a/1": 5}
 
 
+def test_what_lies_beyond_the_bound_takes_no_share_of_the_batch() -> None:
+    offsets = {"a/0": 0, "a/1": 5}
+    assert next_batch(offsets, LOG, ["a"], 6, bound={"a/0": 6, "a/1": 2}).until == {"a/0": 6, "a/1": 5}
+    assert next_batch(offsets, LOG, ["a"], 6, bound={"a/1": 7}).until == {"a/0": 0, "a/1": 7}
+
+
 def test_a_first_claim_pins_the_start_and_plans_the_first_batch() -> None:
     found = starting(ROW, LOG, ["a"], StartingOffsets(), 8)
     assert found.offsets == {"a/0": 0, "a/1": 5}

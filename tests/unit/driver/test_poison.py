@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from fencepost.batch import Batch, Range, Record, SinkWork, Written
 from fencepost.driver.loop import Loop
 from fencepost.driver.recovery.poison import LETTERS_AT_ONCE, PASSED_PER_LETTER, Isolator
 from fencepost.errors import DependencyDown, DriverError, OutOfMemory, PoisonRecord, RecordFailed
-from fencepost.fence import Fenced, FenceRow
+from fencepost.fence import Fence, Fenced, FenceRow
 from present import present
 from unit.driver.loop_world import Crash, FakeEngine, FakeLog, FakeRecords, World, config
 
@@ -159,6 +160,45 @@ def test_poison_is_set_aside_and_everything_else_is_written() -> None:
     assert present(scene.letters).kept["t/0", 3] == "t/0@3 is bad"
 
 
+@dataclass
+class RefusingEngine(PoisonousEngine):
+    """Its sink's server refuses the first record until another one is written; `tried` has what each version wrote."""
+
+    has_written: bool = False
+    tried: ClassVar[dict[int, list[Batch]]] = {}
+
+    def write(self, batch: Batch, row: FenceRow) -> Written:
+        self.tried.setdefault(row.version, []).append(batch)
+        written = super().write(batch, row)
+        self.has_written = True
+        return written
+
+    def rehearse(self, batch: Batch) -> None:
+        """Reach no server."""
+
+    def _check(self, key: str, offset: int) -> None:
+        if (key, offset) == ("t/0", 0) and not self.has_written:
+            raise PoisonRecord("refused")
+
+
+def test_what_is_committed_was_written_at_a_version_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: a late task of a witness could replace what the suspect's had staged for the same commit."""
+    committed, commit = list[int](), Fence.commit
+    RefusingEngine.tried.clear()
+
+    def noting(self: Fence, before: FenceRow, **given: Any) -> FenceRow:
+        committed.append(before.version)
+        return commit(self, before, **given)
+
+    monkeypatch.setattr(Fence, "commit", noting)
+    monkeypatch.setattr(sys.modules[__name__], "PoisonousEngine", RefusingEngine)
+    scene = Scene()
+    scene.run()
+    scene.assert_complete()
+    assert any(len(batches) > 1 for batches in RefusingEngine.tried.values()), "a witness was written"
+    assert all(len(RefusingEngine.tried[version]) == 1 for version in committed)
+
+
 def test_without_isolation_the_batch_fails_as_a_whole() -> None:
     scene = Scene(poison=POISON)
     loop, _ = scene.loop(isolate=False)
@@ -170,7 +210,7 @@ def test_without_isolation_the_batch_fails_as_a_whole() -> None:
 def test_the_run_stops_at_the_first_poison_record_and_names_it() -> None:
     scene = Scene(poison=POISON, letters=None)
     loop, _ = scene.loop()
-    with pytest.raises(PoisonRecord, match=r"t/0 offset 3 fails each time it is tried alone") as caught:
+    with pytest.raises(PoisonRecord, match=r"t/0@3 fails each time it is tried alone") as caught:
         loop.run()
     assert caught.value.record == ("t/0", 3)
     assert "spec.onPoison.action" in caught.value.remedy
@@ -183,7 +223,7 @@ def test_code_that_fails_for_every_record_sets_nothing_aside() -> None:
     scene.poison = {(key, offset) for key, end in scene.world.log.ends.items() for offset in range(end)}
     loop, _ = scene.loop()
     with pytest.raises(
-        RecordFailed, match=r"t/0 offset 0 fails alone, and none of the 8 others that were tried could be written"
+        RecordFailed, match=r"t/0@0 fails alone, and none of the 8 others that were tried could be written"
     ):
         loop.run()
     assert present(scene.letters).kept == {}

@@ -33,7 +33,7 @@ ONE = between({"t/0": 7}, {"t/0": 8})
 
 def test_the_size_of_one_record_goes_before_what_spark_says() -> None:
     found = with_size(ERROR, ONE, Records(LARGE))
-    assert found.message.startswith("the batch is one record of 5000020 bytes, t/0 at offset 7: an executor's JVM ran")
+    assert found.message.startswith("the batch is one record of 5000020 bytes, t/0@7: an executor's JVM ran")
     assert found.remedy == "raise it"
 
 

@@ -296,12 +296,47 @@ def test_a_stop_ends_the_stream_between_two_batches(start: Callable[..., Run]) -
 def test_a_run_that_finishes_what_its_code_began_ends_there(start: Callable[..., Run]) -> None:
     run = start(finish_until={"t/0": 12})
     run.step()
-    assert run.row.offsets == {"t/0": 5, "t/1": 0}
-    run.step()
+    assert run.row.offsets == {"t/0": 10, "t/1": 0}
     run.step()
     with pytest.raises(Stopping):
         run.ask()
     assert run.row.offsets == {"t/0": 12, "t/1": 0}
+
+
+def test_a_run_that_finishes_gets_there_although_older_records_lie_beyond_its_bound(
+    world: World, start: Callable[..., Run]
+) -> None:
+    world.log.times = {"t/1": [1000 + number for number in range(20)]}
+    run = start(finish_until={"t/0": 3, "t/1": 5})
+    with pytest.raises(Stopping):
+        run.until_idle()
+    assert run.row.offsets == {"t/0": 3, "t/1": 5}
+
+
+def test_the_partitions_of_a_backlog_stay_together_in_record_time(world: World, start: Callable[..., Run]) -> None:
+    """What happened: equal shares read a short partition to its end, and the records of the others were late."""
+    world.log.times = {"t/0": [100 * number for number in range(30)], "t/1": [150 * number for number in range(20)]}
+    run = start()
+    while run.step():
+        at = {key: world.log.times[key][offset - 1] for key, offset in run.row.offsets.items()}
+        assert abs(at["t/0"] - at["t/1"]) <= 150, at
+    assert run.row.offsets == world.log.ends
+
+
+def test_a_stop_does_not_wait_for_kafkas_answer_to_a_time(
+    world: World, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, released = start(), threading.Event()
+
+    def silent(*_: object) -> Mapping[str, int]:
+        run.stop.set()
+        released.wait(30)
+        return {}
+
+    monkeypatch.setattr(world.log, "offsets_at", silent)
+    with pytest.raises(Stopping):
+        run.ask()
+    released.set()
 
 
 def test_an_idle_log_is_looked_at_again_after_the_interval(start: Callable[..., Run]) -> None:

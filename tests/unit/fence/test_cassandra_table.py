@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,9 @@ from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 
 from fakes.cassandra_refusals import DISK_FULL, QUOTING, refused
+from fencepost.contract import CassandraEndpoint, DriverConfig, FilesSink, KafkaSource
+from fencepost.driver.connections import Connections
+from fencepost.driver.environment import Environment
 from fencepost.fence import (
     Fence,
     FenceCredentialsRejected,
@@ -325,3 +329,31 @@ def test_state_that_the_table_cannot_keep_is_not_dropped(session: Session, table
     session.columns |= FENCE.added
     fence.plan(row, offsets=row.offsets, planned={"a/0": 5}, planned_log=b"log")
     assert session.row["planned_log"] == b"log"
+
+
+def test_a_sink_of_files_is_refused_by_a_table_that_cannot_keep_its_token(
+    session: Session, table: CassandraFenceTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first batch: without the token, committed files are taken for those of a failed attempt."""
+    del session.columns["output_token"]
+    fence = Fence(table, "p", now=lambda: 1_767_225_600_000_000)
+    taken = fence.take_over(fence.create("o"), owner="o")
+    monkeypatch.setattr(CassandraFenceTable, "connect", lambda *_, **__: table)
+    config = DriverConfig(
+        pipeline="p", owner="o", epoch=taken.epoch, entrypoint="m:f", args=(), code="c",
+        source=KafkaSource(bootstrap_servers="k:9092", topics=("t",)), sinks=(),
+        cassandra=CassandraEndpoint(contact_points=("c",)), fence_keyspace="k", consistency="ONE", batch_interval=1.0,
+        spark_master="local", spark_conf={}, executors=1, termination_grace=30.0,
+    )  # fmt: skip
+    environment = Environment(driver="d", credentials=None, variables={}, termination_log=Path("log"))
+
+    def connect(*sinks: FilesSink) -> object:
+        own = replace(config, sinks=sinks)
+        return Connections(own, environment, stopping=lambda: False, lap=lambda _: None).fence().table
+
+    assert connect() is table
+    sink = FilesSink(name="rows", path="file:///rows")
+    with pytest.raises(FenceSchemaInvalid, match=r"ALTER TABLE k\.fence ADD output_token bigint"):
+        connect(sink)
+    session.columns |= FENCE.added
+    assert connect(sink) is table

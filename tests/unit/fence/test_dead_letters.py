@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.fence.cassandra.dead_letters import letter
+from fencepost.fence.letters import letter
 
 
 def test_an_error_with_half_a_surrogate_pair_can_be_stored() -> None:

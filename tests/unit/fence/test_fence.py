@@ -240,6 +240,18 @@ def test_figures_are_those_of_the_last_commit_that_has_some(table: Table, row: F
     assert held.rewind(taken, offsets=here, leader_epochs={}, growth_barrier={}).figures == {}
 
 
+def test_the_output_token_is_that_of_the_last_committed_batch_with_output(table: Table, row: FenceRow) -> None:
+    held, here = fence(table), dict(row.offsets)
+    assert row.output_token == 0
+    token = row.write_timestamp
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1)
+    row = held.plan(row, offsets=here, planned=here)
+    row = held.commit(row, offsets=here, planned=here, records=1, duration_ms=1, has_output=False)
+    taken = held.take_over(row, owner=row.owner)
+    rewound = held.rewind(taken, offsets=here, leader_epochs={}, growth_barrier={})
+    assert [row.output_token, taken.output_token, rewound.output_token] == [token] * 3
+
+
 def test_a_plan_keeps_the_last_batch_s_figures(table: Table, row: FenceRow) -> None:
     """The operator judges a slow batch by how long the last one took."""
     row = commit(table, row, 10)
@@ -458,11 +470,15 @@ def test_releasing_is_conditional_and_repeatable(table: Table, row: FenceRow) ->
     assert table.history == []
 
 
-def test_a_released_row_keeps_epoch_version_and_clock_and_nothing_else(table: Table, row: FenceRow) -> None:
+def test_a_released_row_keeps_epoch_version_clock_and_output_token_alone(table: Table, row: FenceRow) -> None:
     row = commit(table, row, 10)
     fence(table).release(row)
     kept = table.rows[PIPELINE]
-    assert kept == FenceRow(pipeline=PIPELINE, owner="", epoch=row.epoch + 2, version=row.version + 2, clock=kept.clock)
+    assert kept == FenceRow(
+        pipeline=PIPELINE, owner="", epoch=row.epoch + 2, version=row.version + 2, clock=kept.clock,
+        output_token=row.output_token,
+    )  # fmt: skip
+    assert kept.output_token
     assert kept.clock >= row.clock + 2
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss, TopicChange
-from fencepost.fence.cassandra.stored_losses import report_values, reported_loss
+from fencepost.fence.stored_losses import report_values, reported_loss
 from present import present
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

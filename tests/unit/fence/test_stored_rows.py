@@ -11,8 +11,8 @@ import pytest
 
 from fencepost.fence import FenceRow, FenceRowInvalid, FenceSchemaInvalid
 from fencepost.fence.cassandra import schema
-from fencepost.fence.cassandra.sealed_epochs import sealed
-from fencepost.fence.cassandra.stored_rows import fence_row
+from fencepost.fence.sealed_epochs import sealed
+from fencepost.fence.stored_rows import fence_row
 
 NOW = datetime(2026, 1, 1)  # noqa: DTZ001 - as the driver returns it
 

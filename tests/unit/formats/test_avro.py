@@ -177,7 +177,7 @@ def test_a_record_that_cannot_be_decoded_is_named(registry: Served, broken: byte
     found = failure(registry.decoding(AVRO), [avro(number, SCHEMA, GOOD), broken, avro(number, SCHEMA, GOOD)])
     assert type(found) is RecordFailed
     assert found.reason is Reason.RECORD_UNDECODABLE
-    assert found.message.startswith("flights/3 offset 41: the value cannot be decoded as avro: ")
+    assert found.message.startswith("flights/3@41: the value cannot be decoded as avro: ")
     assert why in found.message
 
 
@@ -185,7 +185,7 @@ def test_a_value_that_its_column_cannot_hold_is_named(registry: Served) -> None:
     schema = record(named("ms", {"type": "long", "logicalType": "timestamp-millis"}))
     number, plain = registry.register("value", schema), record(named("ms", "long"))
     records = [avro(number, plain, {"ms": 0}), avro(number, plain, {"ms": 2**62})]
-    assert failure(registry.decoding(AVRO), records).message.startswith("flights/3 offset 41: ")
+    assert failure(registry.decoding(AVRO), records).message.startswith("flights/3@41: ")
 
 
 def test_a_schema_that_cannot_be_resolved_makes_its_records_undecodable(registry: Served) -> None:

@@ -70,13 +70,13 @@ def test_a_value_of_another_type_is_named(registry: Served, value: Any) -> None:
     number = registry.register("value", SCHEMA, "JSON")
     found = failure(registry.decoding(JSON), [encoded(number, {"id": 1}), encoded(number, value)])
     assert type(found) is RecordFailed
-    assert found.message.startswith("flights/3 offset 41: the value cannot be decoded as jsonSchema: ")
+    assert found.message.startswith("flights/3@41: the value cannot be decoded as jsonSchema: ")
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"NaN", b"{} {}", b"[" * 100_000])
 def test_what_is_not_json_is_named(registry: Served, payload: bytes) -> None:
     number = registry.register("value", SCHEMA, "JSON")
-    assert failure(registry.decoding(JSON), [framed(number, payload)]).message.startswith("flights/3 offset 40: ")
+    assert failure(registry.decoding(JSON), [framed(number, payload)]).message.startswith("flights/3@40: ")
 
 
 @pytest.mark.parametrize(

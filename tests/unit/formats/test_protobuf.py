@@ -163,7 +163,7 @@ def test_a_record_that_cannot_be_decoded_is_named(registry: Served, payload: byt
     number = registry.register("value", text(schema), "PROTOBUF")
     found = failure(registry.decoding(PROTOBUF), [framed(number, payload)])
     assert type(found) is RecordFailed
-    assert found.message.startswith("flights/3 offset 40: the value cannot be decoded as protobuf: ")
+    assert found.message.startswith("flights/3@40: the value cannot be decoded as protobuf: ")
 
 
 @pytest.mark.parametrize(

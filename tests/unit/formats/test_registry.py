@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.contract import Reason
-from fencepost.contract.formats import Format, RegistryEndpoint
+from fencepost.contract.formats import Format
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.formats import registry as client
 from fencepost.formats.access import Access
@@ -149,7 +149,7 @@ def test_an_id_of_another_format_makes_its_records_undecodable(registry: Served)
     number = registry.register("value", SCHEMA)
     other = registry.register("other", {"type": "object"}, "JSON")
     found = failure(registry.decoding(Format.AVRO), [avro(number, SCHEMA, {"id": 1}), framed(other, b"{}")])
-    assert found.message.startswith("flights/3 offset 41: ")
+    assert found.message.startswith("flights/3@41: ")
     assert "it is jsonSchema, and not avro" in found.message
 
 
@@ -185,18 +185,24 @@ def folder(path: Path, **texts: str) -> Path:
         ({"username": "x"}, "has the key username and not password"),
         ({"tls_crt": "x", "ca_crt": "x"}, "has the key tls.crt and not tls.key"),
         ({"ca_crt": "nonsense"}, "key ca.crt holds no certificates"),
+        ({"headers": "api-key: k\nno header"}, "has a line in headers that is not a header"),
     ],
 )
 def test_a_secret_that_cannot_be_used_is_refused(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
-    endpoint = RegistryEndpoint(url="https://registry")
     with pytest.raises(BadSpec, match=problem) as raised:
-        Access.of(endpoint, folder(tmp_path / "secret", **texts))
-    assert "schemaRegistry.credentialsFrom" in raised.value.message
+        Access.of("https://registry", folder(tmp_path / "secret", **texts), field="spec.it.credentialsFrom")
+    assert "the Secret of spec.it.credentialsFrom" in raised.value.message
     assert raised.value.remedy
 
 
 def test_a_secret_is_read_from_files(tmp_path: Path) -> None:
-    endpoint = RegistryEndpoint(url="http://registry/")
-    found = Access.of(endpoint, folder(tmp_path / "secret", username="me\n", password="p"))  # noqa: S106 - of no account
+    texts = folder(tmp_path / "secret", username="me\n", password="p")  # noqa: S106 - of no account
+    found = Access.of("http://registry/", texts, field="spec.f")
     assert found == Access(url="http://registry", texts=(("password", "p"), ("username", "me")))
-    assert Access.of(endpoint, tmp_path / "none") == Access(url="http://registry")
+    assert Access.of("http://registry", tmp_path / "none", field="spec.f") == Access(url="http://registry")
+
+
+def test_a_secret_may_have_headers_of_its_own(tmp_path: Path) -> None:
+    texts = folder(tmp_path / "secret", headers="api-key: k=1\n\nx-team:ours\n", token="t")  # noqa: S106 - of no account
+    found = Access.of("http://registry", texts, field="spec.f").headers()
+    assert found == {"api-key": "k=1", "x-team": "ours", "Authorization": "Bearer t"}

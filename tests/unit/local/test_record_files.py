@@ -165,6 +165,19 @@ def test_records_get_the_next_offsets_of_their_partition_unless_they_have_one(
     assert offsets(tmp_path, Range("t", 1, 0, 6)) == [(5, b"b")]
 
 
+def test_the_first_record_of_a_time_is_found(database: Database, tmp_path: Path) -> None:
+    """A record that is out of order is not the first one: an earlier one is as new."""
+    times = [1, 3, 2, 3, 5, None]
+    lines = [{"value": "a", "timestamp": at and f"2026-01-01T00:00:0{at}Z"} for at in times]
+    log = RecordLog(database, ["t", "empty"])
+    log.load(file_of(tmp_path / "a.jsonl", *lines, {"value": "b", "partition": 1, "offset": 7}), "t")
+    begin = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    firsts = {at: log.offsets_at(begin + 1000 * at, ["t/0"])["t/0"] for at in range(7)}
+    assert firsts == {0: 0, 1: 0, 2: 1, 3: 1, 4: 4, 5: 4, 6: None}
+    assert log.offsets_at(begin + 3001, ["t/0", "t/1", "empty/0"]) == {"t/0": 4, "t/1": None, "empty/0": None}
+    assert log.offsets_at(0, ["t/1"]) == {"t/1": 7}  # a line without a timestamp is of 1970
+
+
 def test_records_that_are_left_out_are_not_read(database: Database, tmp_path: Path) -> None:
     RecordLog(database, ["t"]).load(file_of(tmp_path / "a.jsonl", *({"value": str(n)} for n in range(4))), "t")
     left_out.LeftOutRecords(database).add({"t/0": (1,), "t/1": (2,)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +13,7 @@ import yaml
 
 from release import images, sbom, signatures
 from release import version as versions
+from release.provenance import provenance
 from release.version import PLACES, ROOT, ReleaseError, notes, the_version
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -84,9 +87,43 @@ def test_an_image_without_packages_has_no_bill() -> None:
 
 
 def test_the_origin_names_commit_and_bases() -> None:
-    found = signatures.provenance(revision="c0ffee", command="docker build .", bases={"DEBIAN": "debian"})
-    assert found["buildDefinition"]["resolvedDependencies"][0]["digest"] == {"gitCommit": "c0ffee"}
-    assert found["buildDefinition"]["externalParameters"]["bases"] == {"DEBIAN": "debian"}
+    bases = {"DEBIAN": f"debian:bookworm-slim@{DIGEST}", "GOLANG": "golang:1.26"}
+    found = provenance(revision="c0ffee", command="docker build .", bases=bases, builder="a workflow")
+    assert found["buildDefinition"]["externalParameters"] == {"command": "docker build .", "bases": bases}
+    assert found["buildDefinition"]["resolvedDependencies"] == [
+        {"uri": "git+.", "digest": {"gitCommit": "c0ffee"}},
+        {"uri": "docker://debian:bookworm-slim", "digest": {"sha256": "a" * 64}},
+    ]
+    assert found["runDetails"]["builder"] == {"id": "a workflow"}
+
+
+def signer(folder: Path, script: str) -> signatures.Signer:
+    """Return one whose cosign is this script."""
+    cosign = folder / "cosign"
+    cosign.write_text(f"#!/bin/sh\n{script}\n")
+    cosign.chmod(0o755)
+    return signatures.Signer(cosign, folder)
+
+
+def test_a_changed_artefact_has_to_be_refused_for_what_it_is(tmp_path: Path) -> None:
+    """Injected: a cosign that takes everything, and one that cannot reach the registry."""
+    reference = f"127.0.0.1:1/chart@{DIGEST}"
+    signer(tmp_path, "echo 'Error: no matching signatures' >&2; exit 1").refuse(reference, "slsaprovenance1")
+    with pytest.raises(ReleaseError, match="which was changed after it was signed"):
+        signer(tmp_path, "exit 0").refuse(reference)
+    with pytest.raises(ReleaseError, match="connection refused"):
+        signer(tmp_path, "echo 'Error: dial tcp: connection refused' >&2; exit 1").refuse(reference)
+
+
+def test_an_attestation_of_something_else_is_an_error(tmp_path: Path) -> None:
+    payload = base64.b64encode(json.dumps({"predicate": {"of": "another release"}}).encode()).decode()
+    predicate = tmp_path / "provenance.json"
+    found = signer(tmp_path, f"echo '{json.dumps({'payload': payload})}'")
+    predicate.write_text('{"of": "another release"}')
+    found.verify("127.0.0.1:1/chart", slsaprovenance1=predicate)
+    predicate.write_text('{"of": "this release"}')
+    with pytest.raises(ReleaseError, match="no attestation of 127"):
+        found.verify("127.0.0.1:1/chart", slsaprovenance1=predicate)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

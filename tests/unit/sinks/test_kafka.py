@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from fencepost.sinks.dedup import newest
 from fencepost.sinks.kafka.kafka_sink import TopicSink
 from fencepost.sinks.kafka.producer import ProducerTask, _records, settings
 
-TASK = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "kafka:9092"}, patience=5.0)
+TASK = ProducerTask(sink="out", topics=("out",), properties={"bootstrap.servers": "kafka:9092"}, patience=5.0)
 COORDINATES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -66,6 +67,49 @@ def test_a_record_has_its_coordinates_and_the_authors_headers_alone() -> None:
     coordinates = ("fencepost-coordinates", b"t/2/7/1")
     assert list(_records(rows)) == [(b"k", None, [coordinates, ("trace", b"1")])]
     assert list(_records(pa.RecordBatch.from_pydict({"value": ["a", "b"]}))) == [(None, b"a", []), (None, b"b", [])]
+
+
+ROUTED = replace(TASK, topics=("eu", "us"), topic_column="region")
+
+
+def test_a_column_names_the_topic_of_each_row_and_is_not_written() -> None:
+    rows = pa.RecordBatch.from_pydict({"region": ["us", "eu"], "value": ["a", "b"]})
+    assert list(ROUTED.records(rows)) == [("us", None, b"a", []), ("eu", None, b"b", [])]
+
+
+@pytest.mark.parametrize("topic", ["asia", "EU", "", None])
+def test_a_topic_that_is_not_listed_is_poison_also_in_a_rehearsal(topic: str | None) -> None:
+    schema = pa.schema({**COORDINATES, "region": pa.string(), "value": pa.string()})
+    row = {"topic": "t", "partition": 2, "offset": 7, "region": topic, "value": "v"}
+    rows = pa.RecordBatch.from_pylist([row], schema)
+    rehearsal = BatchToken(pipeline="p", epoch=1, version=0, token=WARM_TOKEN, offsets={"t/2": (7, 8)})
+    with pytest.raises(PoisonRecord, match=f"names the topic {topic!r}, in the row of t/2/7, which is not"):
+        list(ROUTED.write(iter([rows]), rehearsal))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"value": pa.string(), "region": pa.string()}, ""),
+        ({"value": pa.string()}, "column 'region', which names the topic, is missing"),
+        ({"value": pa.string(), "region": pa.int32()}, "column 'region', which names the topic, is int"),
+    ],
+)
+def test_the_column_of_the_topic_is_checked(columns: dict[str, pa.DataType], message: str) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an import of a second
+
+    with pytest.raises(BadSpec, match=message) if message else nullcontext():
+        TopicSink("out", ROUTED).check(from_arrow_schema(pa.schema(columns)))
+
+
+@pytest.mark.parametrize("column", ["key", "value", "headers", "topic", "partition", "offset", "i"])
+def test_a_column_of_the_record_cannot_name_the_topic(column: str) -> None:
+    """Its rows would lose their key or their coordinates."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an import of a second
+
+    columns = pa.schema({"value": pa.binary(), "topic": pa.string(), column: pa.string()})
+    with pytest.raises(BadSpec, match=f"topicColumn '{column}' is a column of the record itself"):
+        TopicSink("out", replace(ROUTED, topic_column=column)).check(from_arrow_schema(columns))
 
 
 @pytest.mark.parametrize("patience", [0.5, 12.0, 3_600.0])

@@ -56,13 +56,13 @@ def test_a_plugin_counts_and_purges(store: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_plugin_that_cannot_is_refused_by_name(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, WithTask(SqliteSink({"path": str(store)}, CONTEXT), lambda task: task))
-    with pytest.raises(BadSpec, match="'rows': its output cannot be deleted: 'sqlite' is no") as caught:
+    with pytest.raises(BadSpec, match="'rows': its output cannot be deleted: WithTask is not a") as caught:
         done(PluginSink(name="rows", plugin="sqlite"), timestamp=1)
     assert "deleteOutput" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    "other", [KafkaSink(name="other", topic="out"), FunctionSink(name="other", entrypoint="out:write")]
+    "other", [KafkaSink(name="other", topics=("out",)), FunctionSink(name="other", entrypoint="out:write")]
 )
 def test_nothing_is_deleted_where_one_sink_cannot_be_purged(
     store: Path, monkeypatch: pytest.MonkeyPatch, other: DeclaredSink

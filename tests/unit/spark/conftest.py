@@ -31,15 +31,20 @@ JVMS: list[Gateway] = []
 """Kept: a JVM ends when its standard input closes, and PySpark stays connected to it."""
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """The session; another module's JVM serves as well when one runs already."""
+def connect_jvm() -> None:
+    """Connect PySpark with a JVM; another module's serves as well when one runs already."""
     from pyspark import SparkContext  # noqa: PLC0415 - costs a second, also for a run of other tests
 
     if SparkContext._gateway is None:
         jvm = Gateway.start(memory="512m", options=["-XX:TieredStopAtLevel=1"])
         jvm.connect(300)
         JVMS.append(jvm)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """The session."""
+    connect_jvm()
     made = session.create(session.settings(CONFIG, {}))
     made.sparkContext.setLogLevel("OFF")
     yield made

@@ -133,7 +133,7 @@ def test_a_record_that_cannot_be_decoded_is_a_suspect_and_an_unknown_schema_is_a
         found = failure(spark, transform, decoding, b"no wire format")
         assert (type(found), found.reason) == (RecordFailed, Reason.RECORD_UNDECODABLE)
         assert suspects_record(found)
-        assert found.message.startswith("t/0 offset 2: the value cannot be decoded as avro: ")
+        assert found.message.startswith("t/0@2: the value cannot be decoded as avro: ")
         found = failure(spark, transform, decoding, framed(9, b"\2"))
         assert (type(found), found.reason) == (DependencyDown, Reason.SCHEMA_NOT_FOUND)
 

@@ -100,7 +100,7 @@ def test_what_an_earlier_job_of_the_run_has_sealed_does_not_count_in_a_record(sp
 
 def test_a_string_that_is_not_utf8_suspects_its_record_in_a_kafka_sink(spark: SparkSession) -> None:
     """Spark's cast keeps the bytes, so each row reads them first where it becomes a record of Kafka."""
-    task = ProducerTask(sink="out", topic="out", properties={"bootstrap.servers": "k:9092"}, patience=1.0)
+    task = ProducerTask(sink="out", topics=("out",), properties={"bootstrap.servers": "k:9092"}, patience=1.0)
     rehearsal = replace(TOKEN, token=WARM_TOKEN)
     rows = spark.createDataFrame([(bytearray(b"\xff\xfe"),)], "value binary").selectExpr("cast(value as string) value")
     found = failure(rows.mapInArrow(partial(task_half.write, task, rehearsal, "out"), task_half.RESULT_COLUMNS))

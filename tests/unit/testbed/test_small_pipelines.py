@@ -15,6 +15,7 @@ from campaign.world import World as Campaign
 from fencepost_operator.api import KIND, ReconcileConfig, Spec
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_job import run_job
+from fencepost_operator.desired.resources import driver_resources
 from harness.pipelines import Place, manifest
 from testbed.environment import Environment
 from unit.charts.rendering import one
@@ -23,8 +24,14 @@ from unit.charts.test_agreement import cluster_of, pipeline_of
 ROOT: Final = Path(__file__).parents[3]
 SMALL: Final = {"driver": "896Mi", "master": "448Mi", "worker": "1024Mi"}
 """Memory of the pods; three nodes share 24 GiB with Kafka and Cassandra."""
-NOT_RUN: Final = {"examples/minimal.yaml", "examples/schema-registry.yaml"}
-"""They show what has a default, and what a registry needs."""
+ALONE: Final = "examples/small.yaml"
+"""It has no Spark cluster, so its driver's pod is larger, and the only one."""
+NOT_RUN: Final = {
+    *(f"examples/{name}.yaml" for name in ("minimal", "schema-registry", "files", "http")),
+    "examples/orders-postgresql/pipeline.yaml",
+    ALONE,
+}
+"""They show what has a default, and what a registry or a receiver of rows needs."""
 
 
 def examples() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -70,6 +77,13 @@ def requested(body: dict[str, Any]) -> dict[str, str]:
         assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
         found[component] = container["resources"]["requests"]["memory"]
     return found
+
+
+def test_a_pipeline_without_workers_is_one_small_pod() -> None:
+    pipeline = pipeline_of(yaml.safe_load((ROOT / ALONE).read_text()))
+    assert isinstance(pipeline.spec, Spec)
+    assert not pipeline.spec.cluster.exists
+    assert driver_resources(pipeline.spec)["limits"] == {"memory": "1152Mi"}
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -13,10 +13,11 @@ import yaml
 
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Finding
-from fencepost_operator.api import GROUP, KIND, VERSION, Spec, parse
+from fencepost_operator.api import GROUP, KIND, SERVED_TOO, VERSION, Spec, parse
 from fencepost_operator.api.model import fields_of, without_marks
 
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+_KNOWN: Final = frozenset(f"{GROUP}/{version}" for version in (VERSION, *SERVED_TOO))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
 
 
 def _identity(document: Mapping[str, Any], name: str) -> Iterator[Finding]:
-    if document.get("apiVersion") != API_VERSION:
+    if document.get("apiVersion") not in _KNOWN:
         yield Finding("apiVersion", f"is {document.get('apiVersion')!r}", f"set it to {API_VERSION}")
     if not name:
         yield Finding("metadata.name", "is missing", "add it")

@@ -25,7 +25,7 @@ _PROCESSES: Final = (
 )
 
 
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def advise(
     target: Target,
     since: Annotated[
@@ -39,7 +39,7 @@ def advise(
     moment, span = parse_since(since), parse_span(catch_up, "--catch-up")
     if not span:
         raise CliError("--catch-up must be longer than zero", remedy="write --catch-up 6h")
-    name = target.cassandra.pipeline
+    name = target.fence.pipeline
     with target.store() as store, working("reading the history"):
         found = usage(in_order(name, store.changes, since=moment), bounds(target.spec), since=moment)
     advice = [] if found is None else advised(target.spec, found, catch_up=span)

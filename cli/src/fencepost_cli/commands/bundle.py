@@ -23,9 +23,11 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 
 MOST_PODS: Final = 20
-"""Drivers of which logs and metrics are read."""
+"""Pods of each of LOGGED of which the logs are read."""
 TAIL: Final = 20_000
 """Lines of one log."""
+LOGGED: Final = (labels.DRIVER, labels.TRIAL, labels.PURGE)
+"""Components whose logs are read; the container has the same name."""
 _KINDS: Final = {
     Related.REWINDS: "rewinds.yaml",
     Related.TRIALS: "trials.yaml",
@@ -90,25 +92,27 @@ def _collect(target: Named, body: Json, found: _Files) -> None:
     kinds: Mapping[Related, Any] = {
         kind: found.add(path, partial(objects.related, key, kind)) for kind, path in _KINDS.items()
     }
-    for name in _drivers(kinds[Related.PODS] or []):
-        pod = ObjectKey(key.namespace, name)
-        found.add(f"logs/{file_name(name)}.log", partial(_log, target, pod))
-        found.add(f"metrics/{file_name(name)}.txt", partial(objects.driver_metrics, pod))
+    for component in LOGGED:
+        for name in _newest(kinds[Related.PODS] or [], component):
+            pod = ObjectKey(key.namespace, name)
+            found.add(f"logs/{file_name(name)}.log", partial(_log, target, pod, component))
+            if component == labels.DRIVER:
+                found.add(f"metrics/{file_name(name)}.txt", partial(objects.driver_metrics, pod))
     found.add("operator.yaml", lambda: [_operator(one) for one in objects.operators()])
 
 
-def _drivers(pods: list[Json]) -> list[str]:
-    """Return the names of the newest drivers' pods."""
-    drivers = [
-        pod["metadata"] for pod in pods if (pod["metadata"].get("labels") or {}).get(labels.COMPONENT) == labels.DRIVER
+def _newest(pods: list[Json], component: str) -> list[str]:
+    """Return the names of the newest pods of a component."""
+    found = [
+        pod["metadata"] for pod in pods if (pod["metadata"].get("labels") or {}).get(labels.COMPONENT) == component
     ]
-    drivers.sort(key=lambda metadata: str(metadata.get("creationTimestamp")), reverse=True)
-    return [str(metadata["name"]) for metadata in drivers[:MOST_PODS]]
+    found.sort(key=lambda metadata: str(metadata.get("creationTimestamp")), reverse=True)
+    return [str(metadata["name"]) for metadata in found[:MOST_PODS]]
 
 
-def _log(target: Named, pod: ObjectKey) -> str:
+def _log(target: Named, pod: ObjectKey, container: str) -> str:
     parts = list[str]()
-    target.objects.driver_log(pod, parts.append, tail=TAIL)
+    target.objects.container_log(pod, parts.append, container=container, tail=TAIL)
     return "".join(parts)
 
 

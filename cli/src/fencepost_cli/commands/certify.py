@@ -11,16 +11,17 @@ from typing import Annotated
 
 import typer
 
-from fencepost.contract import LOCAL_SERIAL, SERIAL, CassandraTls
+from fencepost.contract import LOCAL_SERIAL, SERIAL, CassandraTls, PostgresqlTls
 from fencepost.fence import FenceTlsFailed
-from fencepost.fence.cassandra.tls import TlsMaterial
-from fencepost_cli.access import store_endpoint
+from fencepost.fence.tls import TlsMaterial
+from fencepost_cli.access import postgresql_endpoint, store_endpoint
 from fencepost_cli.commands.options import ports_of
 from fencepost_cli.commands.output import Column, Format, note, number, print_json, print_line, print_table, working
 from fencepost_cli.errors import CliError, ExitCode
-from fencepost_cli.ports import REMOVAL, Certificate, StoreToCertify
+from fencepost_cli.ports import Certificate, StoreToCertify
 
 PASSWORD = "FENCEPOST_CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
+POSTGRESQL_PASSWORD = "FENCEPOST_POSTGRESQL_PASSWORD"  # noqa: S105 - the name of a variable
 
 
 class Serial(StrEnum):
@@ -34,12 +35,21 @@ def certify(
     context: typer.Context,
     *,
     cassandra: Annotated[
-        str, typer.Option("--cassandra", metavar="HOST[:PORT],…", help="Nodes of the store; no others are dialled.")
-    ],
+        str | None,
+        typer.Option("--cassandra", metavar="HOST[:PORT],…", help="Nodes of the store; no others are dialled."),
+    ] = None,
+    postgresql: Annotated[
+        str | None,
+        typer.Option("--postgresql", metavar="HOST[:PORT],…", help="Servers of one PostgreSQL; one takes writes."),
+    ] = None,
+    database: Annotated[str, typer.Option("--database", help="Of --postgresql.")] = "fencepost",
     username: Annotated[
         str | None,
         typer.Option(
-            "--username", "-u", help=f"Of an account that may create keyspaces; its password is in {PASSWORD}."
+            "--username",
+            "-u",
+            help="Of an account that may create keyspaces, or schemas; its password is in"
+            f" {PASSWORD} or {POSTGRESQL_PASSWORD}.",
         ),
     ] = None,
     ca: Annotated[Path | None, typer.Option("--ca", help="Authorities as PEM: the connection then has TLS.")] = None,
@@ -57,27 +67,43 @@ def certify(
     ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="For people, or for scripts.")] = Format.TABLE,
 ) -> None:
-    """Try what Fencepost needs of a Cassandra-compatible store, in a keyspace that is dropped; exit code 1: not all."""
-    tls = CassandraTls(server_name=server_name) if ca else None
-    store = StoreToCertify(
-        endpoint=store_endpoint(cassandra, local_datacenter=local_datacenter, serial=serial.value, tls=tls),
-        credentials=(username, _password()) if username is not None else None,
-        tls=_material(ca, certificate, key),
-        replicas=replicas,
-    )
+    """Try what Fencepost needs of a store, in a keyspace or a schema that is dropped; exit code 1: not all."""
+    credentials = _credentials(username, PASSWORD if cassandra else POSTGRESQL_PASSWORD)
+    material = _material(ca, certificate, key)
+    if cassandra and not postgresql:
+        tls = CassandraTls(server_name=server_name) if ca else None
+        endpoint = store_endpoint(cassandra, local_datacenter=local_datacenter, serial=serial.value, tls=tls)
+        store = StoreToCertify(cassandra=endpoint, credentials=credentials, tls=material, replicas=replicas)
+    elif postgresql and not cassandra:
+        checked = PostgresqlTls(server_name=server_name) if ca else None
+        store = StoreToCertify(
+            postgresql=postgresql_endpoint(postgresql, database=database, tls=checked),
+            credentials=_named(credentials),
+            tls=material,
+        )
+    else:
+        raise CliError("one store is needed", remedy="pass --cassandra HOST or --postgresql HOST")
     with working("certifying") as progress:
         found = ports_of(context).certify(store, progress.show)
-    _print(cassandra, found, output)
+    _print(store, found, output)
     if not all(one.kept for one in found.promises):
         raise typer.Exit(ExitCode.FOUND)
 
 
-def _password() -> str:
-    if (password := os.environ.get(PASSWORD)) is not None:
-        return password
+def _credentials(username: str | None, variable: str) -> tuple[str, str] | None:
+    if username is None:
+        return None
+    if (password := os.environ.get(variable)) is not None:
+        return username, password
     if not sys.stdin.isatty():
-        raise CliError(f"there is no password for --username: {PASSWORD} is not set", remedy=f"export {PASSWORD}")
-    return str(typer.prompt("Password", hide_input=True, err=True))
+        raise CliError(f"the password for --username is missing: {variable} is not set", remedy=f"export {variable}")
+    return username, str(typer.prompt("Password", hide_input=True, err=True))
+
+
+def _named(credentials: tuple[str, str] | None) -> tuple[str, str]:
+    if credentials is None:
+        raise CliError("PostgreSQL has no anonymous account", remedy="pass --username")
+    return credentials
 
 
 def _material(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsMaterial | None:
@@ -94,7 +120,7 @@ def _material(ca: Path | None, certificate: Path | None, key: Path | None) -> Tl
         raise CliError(f"TLS: {error}", remedy=error.remedy) from error
 
 
-def _print(cassandra: str, found: Certificate, output: Format) -> None:
+def _print(store: StoreToCertify, found: Certificate, output: Format) -> None:
     kept = sum(one.kept is True for one in found.promises)
     if output is Format.JSON:
         promises = [
@@ -104,21 +130,22 @@ def _print(cassandra: str, found: Certificate, output: Format) -> None:
         ]
         print_json(
             {
-                "store": cassandra,
+                "store": store.address,
                 "version": found.version,
-                "protocol": found.protocol,
-                "keyspace": found.keyspace,
+                **({"protocol": found.protocol} if found.protocol else {}),
+                store.place: found.scratch,
                 "promises": promises,
             }
         )
         return
-    print_line(f"{cassandra}: version {found.version}, native protocol v{found.protocol}")
+    protocol = f", native protocol v{found.protocol}" if found.protocol else ""
+    print_line(f"{store.address}: version {found.version}{protocol}")
     print_line()
     print_table(
         [Column("PROMISE"), Column("KEPT"), number("SECONDS"), Column("NEEDED BY"), Column("FOUND")],
         [(one.promise, one.kept, one.seconds, one.needed_by, one.detail) for one in found.promises],
     )
     print_line()
-    if any(one.promise == REMOVAL and not one.kept for one in found.promises):
-        note(f"keyspace {found.keyspace} may still be there: drop it")
+    if any(one.promise == store.removal and not one.kept for one in found.promises):
+        note(f"{store.place} {found.scratch} may still be there: drop it")
     print_line(f"promises kept: {kept} of {len(found.promises)}", style="" if kept == len(found.promises) else "red")

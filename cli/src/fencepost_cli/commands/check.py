@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from fencepost.contract.code_check import CodeRequest, DeclaredTable
-from fencepost_cli.access import Overrides, cassandra_access, kafka_access
+from fencepost_cli.access import Overrides, fence_access, kafka_access
 from fencepost_cli.checking import image as images
 from fencepost_cli.checking.cluster import missing_objects, missing_tables, tables_of
 from fencepost_cli.checking.cql_schema import files_beside, read_tables
@@ -134,7 +134,11 @@ def _in_cluster(
         return
     with needed.cluster.forwards(found.key.namespace, note) as forwards:
         yield from _guarded("spec.source.kafka", lambda: _topics(found, options, forwards))
-        yield from _guarded("spec.checkpoint.cassandra", lambda: _tables(found, options, forwards, online))
+        yield from _guarded(_database(found.spec), lambda: _tables(found, options, forwards, online))
+
+
+def _database(spec: Spec) -> str:
+    return f"spec.checkpoint.{'cassandra' if spec.checkpoint.cassandra else 'postgresql'}"
 
 
 def _guarded(place: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -151,7 +155,7 @@ def _topics(found: Found, options: _Options, forwards: Forwards) -> Iterator[Fin
 
 
 def _tables(found: Found, options: _Options, forwards: Forwards, online: dict[str, DeclaredTable]) -> Iterator[Finding]:
-    with options.ports.store(cassandra_access(found, options.overrides, forwards)) as store:
+    with options.ports.store(fence_access(found, options.overrides, forwards)) as store:
         online.update(tables_of(found.spec, store))
     yield from missing_tables(found.spec, online)
 

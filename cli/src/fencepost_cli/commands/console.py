@@ -25,6 +25,10 @@ def console(
         str | None,
         typer.Option("--cassandra", metavar="HOST:PORT", help="In place of the contact points of all pipelines."),
     ] = None,
+    postgresql: Annotated[
+        str | None,
+        typer.Option("--postgresql", metavar="HOST:PORT", help="In place of the PostgreSQL hosts of all pipelines."),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of 127.0.0.1. [default: any]")] = 0,
 ) -> None:
     """Show pipelines in a browser, with your kubeconfig's rights; nothing can be changed there. Ctrl-C ends it."""
@@ -36,7 +40,7 @@ def console(
 
     ports = ports_of(context)
     objects = ports.objects(kubeconfig_context)
-    overrides = Overrides(scope=scope, cassandra=cassandra)
+    overrides = Overrides(scope=scope, cassandra=cassandra, postgresql=postgresql)
     fleet = LatestList(lambda: objects.pipelines(namespace))
     stores = OpenStores(ports, ports.cluster(kubeconfig_context), overrides, note)
     token = new_token()

@@ -11,8 +11,8 @@ import typer
 
 from fencepost.contract import offset_key
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra.dead_letters import DeadLetter
-from fencepost.fence.cassandra.left_out import LeftOut
+from fencepost.fence.left_out import LeftOut
+from fencepost.fence.letters import DeadLetter
 from fencepost_cli.commands.confirmation import ask, who
 from fencepost_cli.commands.options import Needs, Target, of_pipeline, parse_place, parse_since
 from fencepost_cli.commands.output import (
@@ -75,7 +75,7 @@ class Chosen:
 
 
 @app.command("list")
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def list_letters(
     target: Target,
     chosen: Chosen,
@@ -91,7 +91,7 @@ def list_letters(
     if target.is_json:
         print_json(
             {
-                "pipeline": target.cassandra.pipeline,
+                "pipeline": target.fence.pipeline,
                 "deadLetters": [_facts(letter) for letter in found.letters],
                 "next": found.following,
             }
@@ -116,7 +116,7 @@ def list_letters(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def show(
     target: Target,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The record's topic.")],
@@ -147,7 +147,7 @@ def show(
         content = [{"key": name, "value": bytes_json(value)} for name, value in headers or ()]
         print_json(
             {
-                "pipeline": target.cassandra.pipeline,
+                "pipeline": target.fence.pipeline,
                 **_facts(letter),
                 "key": bytes_json(letter.key),
                 "value": bytes_json(letter.value),
@@ -195,7 +195,7 @@ class _Outcome:
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def retry(
     target: Target,
     chosen: Chosen,
@@ -240,7 +240,7 @@ def retry(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def skip(
     target: Target,
     record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record's place.")],
@@ -277,7 +277,7 @@ def skip(
         )  # fmt: skip
         store.leave_out(left_out)
     if target.is_json:
-        print_json({"pipeline": target.cassandra.pipeline, "leftOut": place, "by": left_out.by, "at": left_out.at})
+        print_json({"pipeline": target.fence.pipeline, "leftOut": place, "by": left_out.by, "at": left_out.at})
         return
     print_line(f"{place} is left out from the next run on")
     note(
@@ -310,7 +310,7 @@ class _Retries:
         why = why_not(letter, self.row, topics, self.topic_ids, to_topic=self.to_topic)
         if why is not None:
             return _Outcome(letter, why=why)
-        record = again(letter, self.target.cassandra.pipeline, to_topic=self.to_topic)
+        record = again(letter, self.target.fence.pipeline, to_topic=self.to_topic)
         if producer is None:
             return _Outcome(letter, to=record.topic)
         place = producer.send(record)
@@ -322,7 +322,7 @@ class _Retries:
         if self.target.is_json:
             print_json(
                 {
-                    "pipeline": self.target.cassandra.pipeline,
+                    "pipeline": self.target.fence.pipeline,
                     "dryRun": dry_run,
                     "retriedBefore": retried_before,
                     "deadLetters": [{**_facts(one.letter), "to": one.to, "leftOut": one.why} for one in self.done],

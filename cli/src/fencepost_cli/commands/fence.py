@@ -35,7 +35,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The fence r
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def show(target: Target) -> None:
     """Show the fence row: epoch, driver, version, offsets, and the lag against the log."""
     with target.store() as store:
@@ -66,7 +66,7 @@ def show(target: Target) -> None:
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def history(
     target: Target,
     limit: Annotated[int, typer.Option("--limit", min=0, help="How many changes; 0 shows all.")] = 20,
@@ -75,9 +75,9 @@ def history(
     """Show the changes of the fence row, the newest first, and whether each follows the one before it."""
     moment_since = parse_since(since)
     with target.store() as store, working("reading the history"):
-        entries = newest(target.cassandra.pipeline, store.changes, limit=limit or None, since=moment_since)
+        entries = newest(target.fence.pipeline, store.changes, limit=limit or None, since=moment_since)
     if target.is_json:
-        print_json({"pipeline": target.cassandra.pipeline, "changes": [_entry_json(entry) for entry in entries]})
+        print_json({"pipeline": target.fence.pipeline, "changes": [_entry_json(entry) for entry in entries]})
         return
     has_state = any(entry.state_bytes is not None for entry in entries)
     print_table(
@@ -114,7 +114,7 @@ def history(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def verify(
     target: Target,
     sinks: Annotated[bool, typer.Option("--sinks/--no-sinks", help="Read the sinks' tables, whole.")] = True,
@@ -131,7 +131,7 @@ def verify(
     wanted = tuple(CassandraSink(name=name, keyspace=one.keyspace, table=one.table) for name, one in tables)
     with target.store() as store, working("verifying") as progress:
         result = run_verification(
-            target.cassandra.pipeline,
+            target.fence.pipeline,
             store,
             lambda: target.row(store),
             sinks=wanted,

@@ -37,7 +37,7 @@ def logs(
         _print_kept(target, epoch)
         return
     shown = _Lines(_as_it_is if target.is_json else _print_readable)
-    target.objects.driver_log(pod, shown.add, tail=tail or None, follow=follow)
+    target.objects.container_log(pod, shown.add, container=labels.DRIVER, tail=tail or None, follow=follow)
     shown.end()
 
 

@@ -7,7 +7,7 @@ from fencepost_cli.commands.output import Column, number, print_json, print_tabl
 from fencepost_cli.lag import partitions, total
 
 
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def offsets(target: Target) -> None:
     """Show for each partition the log's begin and end, what is committed and planned, and the lag."""
     with target.store() as store:

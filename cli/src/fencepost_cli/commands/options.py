@@ -16,10 +16,10 @@ import typer
 from fencepost.batch import Watermarks
 from fencepost.fence import FenceRow
 from fencepost.fence.snapshots import Snapshot
-from fencepost_cli.access import Overrides, cassandra_access, kafka_access, split_reference
+from fencepost_cli.access import Overrides, fence_access, kafka_access, split_reference
 from fencepost_cli.commands.output import Format, note
 from fencepost_cli.errors import CliError
-from fencepost_cli.ports import CassandraAccess, Cluster, Forwards, Found, KafkaAccess, Objects, Ports, Store
+from fencepost_cli.ports import Cluster, FenceAccess, Forwards, Found, KafkaAccess, Objects, Ports, Store
 from fencepost_operator.api import ObjectKey, Spec
 
 P = ParamSpec("P")
@@ -123,9 +123,9 @@ class Target:
         return self.output is Format.JSON
 
     @property
-    def cassandra(self) -> CassandraAccess:
+    def fence(self) -> FenceAccess:
         """The way to the fence. Raises CliError."""
-        return cassandra_access(self.found, self.overrides, self.forwards)
+        return fence_access(self.found, self.overrides, self.forwards)
 
     @property
     def kafka(self) -> KafkaAccess:
@@ -134,8 +134,8 @@ class Target:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        """Open the pipeline's Cassandra for the block. Raises CliError."""
-        with self.ports.store(self.cassandra) as store:
+        """Open the database of the fence for the block. Raises CliError."""
+        with self.ports.store(self.fence) as store:
             yield store
 
     def watermarks(self) -> Watermarks:
@@ -149,7 +149,7 @@ class Target:
             guessed = self.overrides.scope is None and self.found.scope is None
             hint = "; the pipeline has no run that names the operator's scope: pass --scope" if guessed else ""
             raise CliError(
-                f"fence row {self.cassandra.pipeline} not found in keyspace {self.cassandra.keyspace}",
+                f"fence row {self.fence.pipeline} not found in {self.fence.place}",
                 remedy=f"see the conditions of `kubectl describe spl -n {self.key.namespace}"
                 f" {self.key.name}`: the operator creates the row before the first run{hint}",
             )
@@ -169,11 +169,11 @@ class Target:
 class Needs(StrEnum):
     """What a command reads beside the Kubernetes API: each brings its options."""
 
-    CASSANDRA = "cassandra"
+    FENCE = "fence"
     KAFKA = "kafka"
 
 
-_OPTIONS_OF: Final = {Needs.CASSANDRA: ("scope", "cassandra"), Needs.KAFKA: ("kafka",)}
+_OPTIONS_OF: Final = {Needs.FENCE: ("scope", "cassandra", "postgresql"), Needs.KAFKA: ("kafka",)}
 
 
 def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[..., None]]:
@@ -199,6 +199,10 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
                 str | None,
                 typer.Option("--cassandra", metavar="HOST:PORT", help="In place of the spec's contact points."),
             ] = None,
+            postgresql: Annotated[
+                str | None,
+                typer.Option("--postgresql", metavar="HOST:PORT", help="In place of the spec's hosts of PostgreSQL."),
+            ] = None,
             kafka: Annotated[
                 str | None,
                 typer.Option("--kafka", metavar="HOST:PORT", help="In place of the spec's bootstrap servers."),
@@ -208,7 +212,7 @@ def of_pipeline(*needs: Needs) -> Callable[[Callable[Concatenate[Target, P], Non
             ports: Ports = ports_of(context)
             where, name = split_reference(pipeline, namespace)
             cluster = ports.cluster(kubeconfig_context)
-            overrides = Overrides(scope=scope, cassandra=cassandra, kafka=kafka)
+            overrides = Overrides(scope=scope, cassandra=cassandra, postgresql=postgresql, kafka=kafka)
             grouped = _grouped(groups, own)
             found = cluster.find(name, where)
             with cluster.forwards(found.key.namespace, note) as forwards:

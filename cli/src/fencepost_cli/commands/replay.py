@@ -37,7 +37,7 @@ MOST_COMPARED: Final = 100_000
 """Rows of a table that are looked up."""
 
 
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def replay(
     target: Target,
     *,
@@ -66,7 +66,7 @@ def replay(
     # A JVM that is killed may still write.
     with tempfile.TemporaryDirectory(prefix="fencepost-replay-", ignore_cleanup_errors=True) as folder:
         with target.store() as store, working("reading the history"):
-            past = find(store, target.cassandra.pipeline, version)
+            past = find(store, target.fence.pipeline, version)
             left_out = _left_out(store, past)
             keys = dict(_keys(store, sinks_of(target.spec)))
         records = Path(folder) / "records.jsonl"

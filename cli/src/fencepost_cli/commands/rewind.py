@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
-from fencepost.fence.cassandra.stored_rows import PARTITION
 from fencepost.fence.snapshots import NAME
+from fencepost.fence.stored_rows import PARTITION
 from fencepost_cli.commands.confirmation import ask
 from fencepost_cli.commands.options import Target, of_pipeline, parse_moment
 from fencepost_cli.commands.output import Column, note, number, print_json, print_line, print_table, working

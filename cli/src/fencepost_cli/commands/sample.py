@@ -35,7 +35,7 @@ REPORT_EVERY: Final = 1_000
 """Records between two reports of progress."""
 
 
-@of_pipeline(Needs.CASSANDRA, Needs.KAFKA)
+@of_pipeline(Needs.FENCE, Needs.KAFKA)
 def sample(
     target: Target,
     *,
@@ -134,7 +134,7 @@ def _ranges(
     target: Target, records: int, place: tuple[str, int, int] | None
 ) -> tuple[list[Range], frozenset[tuple[str, int]]]:
     """Return what to read, and the records of it that the pipeline leaves out. Raises CliError."""
-    with target.store() as store, working("asking Cassandra"):
+    with target.store() as store, working("reading the fence"):
         row, accepted = store.row(), store.accepted()
     with working("asking Kafka"):
         log = target.watermarks()
@@ -170,7 +170,7 @@ def _path(target: Target, into: Path | None) -> Path:
     if path.exists():
         raise CliError(f"{path} exists", remedy="name another file with --into, or delete it first")
     if not path.parent.is_dir():
-        raise CliError(f"--into {path}: there is no folder {path.parent}", remedy="create it first")
+        raise CliError(f"--into {path}: folder {path.parent} does not exist", remedy="create it first")
     return path
 
 

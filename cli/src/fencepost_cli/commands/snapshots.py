@@ -33,13 +33,13 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Immutable c
 
 
 @app.command("list")
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def list_snapshots(target: Target) -> None:
     """List the snapshots, the newest first."""
     with target.store() as store:
         snapshots = store.snapshots()
     if target.is_json:
-        print_json({"pipeline": target.cassandra.pipeline, "snapshots": [_json(one) for one in snapshots]})
+        print_json({"pipeline": target.fence.pipeline, "snapshots": [_json(one) for one in snapshots]})
         return
     now = datetime.now(UTC)
     columns = ("AGE", "TRIGGER", "NAME"), ("EPOCH", "VERSION", "OFFSETS"), ("IMAGE", "ID")
@@ -62,7 +62,7 @@ def list_snapshots(target: Target) -> None:
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def show(
     target: Target,
     snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name, or its id.")],
@@ -71,7 +71,7 @@ def show(
     with target.store() as store:
         whole = target.snapshot(store, snapshot)
     if target.is_json:
-        print_json({"pipeline": target.cassandra.pipeline, **_json(whole), "topicIds": whole.topic_ids})
+        print_json({"pipeline": target.fence.pipeline, **_json(whole), "topicIds": whole.topic_ids})
         return
     print_fields(
         {

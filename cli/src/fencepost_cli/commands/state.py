@@ -82,7 +82,7 @@ class Source:
     def facts(self, target: Target) -> dict[str, object]:
         """Return it for a script."""
         return {
-            "pipeline": target.cassandra.pipeline,
+            "pipeline": target.fence.pipeline,
             "snapshot": self.snapshot,
             "epoch": self.epoch,
             "version": self.version,
@@ -96,7 +96,7 @@ OfSnapshot = Annotated[
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def show(
     target: Target,
     snapshot: OfSnapshot = None,
@@ -120,7 +120,7 @@ def show(
         return
     print_fields(
         {
-            "Pipeline": target.cassandra.pipeline,
+            "Pipeline": target.fence.pipeline,
             "Snapshot": source.snapshot,
             "Epoch": source.epoch,
             "Version": source.version,
@@ -140,7 +140,7 @@ def show(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def query(
     target: Target,
     chosen: Chosen,
@@ -164,7 +164,7 @@ def query(
 
 
 @app.command()
-@of_pipeline(Needs.CASSANDRA)
+@of_pipeline(Needs.FENCE)
 def export(
     target: Target,
     chosen: Chosen,

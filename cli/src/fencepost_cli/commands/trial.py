@@ -17,7 +17,15 @@ from fencepost_cli.commands.trial_output import print_trial, print_trials, trial
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Json, Related
 from fencepost_cli.trials import checked_spec, outcome, parse_bounds
-from fencepost_operator.api import ObjectKey, Trial, TrialPhase, TrialPromotion, TrialSpec, read_trial
+from fencepost_operator.api import (
+    ACCEPT_CODE_ANNOTATION,
+    ObjectKey,
+    Trial,
+    TrialPhase,
+    TrialPromotion,
+    TrialSpec,
+    read_trial,
+)
 from fencepost_operator.api.codec import encode
 from fencepost_operator.api.managers import manager_of
 from fencepost_operator.api.promotion import CHANGED_SINCE, promoting_patch
@@ -215,7 +223,11 @@ def watch(target: Named, *, timeout: _Timeout = 0, allow: _Allow = None) -> None
 def promote(target: Named, *, yes: _Yes = False) -> None:
     """Set spec.job of the pipeline to the code of a trial. Exit code 1: its repository has to, by the patch printed."""
     trial = _read(target, target.key)
-    key, spec = ObjectKey(trial.key.namespace, trial.pipeline), _promotable(trial)
+    key = ObjectKey(trial.key.namespace, trial.pipeline)
+    if trial.owner_uid:
+        _accept(target, key, trial, yes=yes)
+        return
+    spec = _promotable(trial)
     body, patch = target.objects.pipeline(key), promoting_patch(spec)
     if body["metadata"].get("uid") != trial.status.pipeline_uid:
         raise CliError(f"{key} was created again since the trial began", remedy="create another trial")
@@ -234,6 +246,25 @@ def promote(target: Named, *, yes: _Yes = False) -> None:
     version = body["metadata"].get("resourceVersion")
     target.objects.merge(key, {"metadata": {"resourceVersion": version}, **patch})
     _promoted(target, key, "has the code of the trial")
+
+
+def _accept(target: Named, key: ObjectKey, trial: Trial, *, yes: bool) -> None:
+    """Let the pipeline's upgrade, which waits for the trial, run the code that the object has already.
+
+    A user may accept code whose trial has no result. Raises CliError where the upgrade waits for another trial.
+    """
+    body = target.objects.pipeline(key)
+    awaited = (body.get("status", {}).get("upgradeTrial") or {}).get("name")
+    if trial.owner_uid != body["metadata"].get("uid") or awaited != trial.key.name:
+        raise CliError(
+            f"{key} does not wait for trial {trial.key}",
+            remedy=f"`kubectl get spl -n {key.namespace} {key.name} -o jsonpath='{{.status.upgradeTrial}}'` has the one"
+            " that it waits for",
+        )
+    if not yes:
+        ask(f"Run the new code of {key}? {single_line(trial.status.message, limit=400)}")
+    target.objects.merge(key, {"metadata": {"annotations": {ACCEPT_CODE_ANNOTATION: trial.key.name}}})
+    _promoted(target, key, "may run the code of the trial")
 
 
 @app.command()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.fence.cassandra.dead_letters import DeadLetter
+from fencepost.fence.letters import DeadLetter
 from fencepost_cli.dead_letters import headers_of
 from fencepost_cli.readable import printable_text
 

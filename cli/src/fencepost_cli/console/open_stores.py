@@ -1,4 +1,4 @@
-"""Connections to the pipelines' Cassandra, kept while a page asks for them."""
+"""Connections to the databases of the pipelines' fences, kept while a page asks for them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from fencepost_cli.access import Overrides, cassandra_access
+from fencepost_cli.access import Overrides, fence_access
 from fencepost_cli.console.kept_history import KeptHistory
-from fencepost_cli.ports import CassandraAccess, Cluster, Ports, Store
+from fencepost_cli.ports import Cluster, FenceAccess, Ports, Store
 from fencepost_operator.api import ObjectKey
 
 IDLE: Final = 60.0
@@ -22,9 +22,9 @@ OLDEST: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A pipeline's Cassandra, the key of its fence row there, and what was read of its history by this connection."""
+    """The database of a fence, the key of the row there, and what was read of its history by this connection."""
 
-    access: CassandraAccess
+    access: FenceAccess
     store: Store
     history: KeptHistory
 
@@ -56,7 +56,7 @@ class OpenStores:
 
     @contextmanager
     def of(self, key: ObjectKey) -> Iterator[Opened]:
-        """Return the pipeline's Cassandra for the block; an error in it ends the connection. Raises CliError."""
+        """Return the database of the fence for the block; an error in it ends the connection. Raises CliError."""
         self._close_unused(self.clock() - IDLE)
         with self._turn:
             entry = self._entries.setdefault(key, _Entry())
@@ -81,7 +81,7 @@ class OpenStores:
     def _open(self, key: ObjectKey, stack: ExitStack) -> Opened:
         found = self.cluster.find(key.name, key.namespace)
         forwards = stack.enter_context(self.cluster.forwards(key.namespace, self.notify))
-        access = cassandra_access(found, self.overrides, forwards)
+        access = fence_access(found, self.overrides, forwards)
         return Opened(access, stack.enter_context(self.ports.store(access)), KeptHistory(access.pipeline))
 
     def _close_unused(self, before: float) -> None:

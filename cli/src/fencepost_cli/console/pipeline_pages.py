@@ -26,6 +26,7 @@ from fencepost_cli.explanation import explained, named, steps_of, words_of
 from fencepost_cli.ports import Objects, Related
 from fencepost_cli.trials import outcome
 from fencepost_operator.api import ObjectKey, read_rewind, read_status, read_trial
+from fencepost_operator.desired import labels
 
 LETTERS: Final = 50
 """Dead letters on one page."""
@@ -152,7 +153,7 @@ class PipelinePages:
 
     def _log(self, namespace: str, pod: str) -> str:
         parts = list[str]()
-        self.objects.driver_log(ObjectKey(namespace, pod), parts.append, tail=TAIL)
+        self.objects.container_log(ObjectKey(namespace, pod), parts.append, container=labels.DRIVER, tail=TAIL)
         return "".join(parts)
 
 

@@ -28,7 +28,13 @@ from fencepost_operator.api.quantities import (
 )
 from fencepost_operator.api.spec.pods import ResourceRequirements
 from fencepost_operator.desired.jobs.driver_config import batch_bytes
-from fencepost_operator.desired.resources import driver_memory, driver_resources, master_resources, worker_resources
+from fencepost_operator.desired.resources import (
+    driver_memory,
+    driver_resources,
+    master_resources,
+    tasks_memory,
+    worker_resources,
+)
 
 FEW: Final = 10
 """Commits below which nothing is advised."""
@@ -130,14 +136,14 @@ def backlog(usage: Usage) -> Backlog | None:
 
 
 def cost(spec: Spec, usage: Usage) -> Cost | None:
-    """Return what a million rows cost of what the pods request; None of a history without time or records."""
+    """Return what a million rows cost of what the pods request; None without time or records, or by load."""
     done = usage.rows or usage.records
-    if not done or not usage.span:
+    if not done or not usage.span or spec.cluster.autoscale is not None:
         return None
     workers = spec.cluster.workers
     requests = [
-        (1, driver_resources(spec.job)["requests"]),
-        (1, master_resources(spec.cluster.master)["requests"]),
+        (1, driver_resources(spec)["requests"]),
+        (1 if spec.cluster.exists else 0, master_resources(spec.cluster.master)["requests"]),
         (workers, worker_resources(spec.cluster.worker)["requests"]),
     ]
     cores = float(sum(number * parse_quantity(each["cpu"]) for number, each in requests))
@@ -173,18 +179,19 @@ class _Container:
 def _containers(spec: Spec) -> Iterator[_Container]:
     worker, job = spec.cluster.worker, spec.job
     of_worker, of_driver = (
-        parse_bytes(each["limits"]["memory"]) for each in (worker_resources(worker), driver_resources(job))
+        parse_bytes(each["limits"]["memory"]) for each in (worker_resources(worker), driver_resources(spec))
     )
     given = [_gives_memory(each) for each in (worker.resources, job.resources)]
-    yield _Container(
-        name="the largest worker",
-        field="spec.cluster.worker" + (_GIVEN if given[0] else ".memory"),
-        now=of_worker if given[0] else worker.memory,
-        limit=of_worker,
-        peak=Figure.WORKER_CONTAINER,
-        measured=Figure.WORKER_LIMIT,
-        fitting=lambda need: max(_rounded(need), SMALLEST_WORKER),
-    )
+    if spec.cluster.exists:
+        yield _Container(
+            name="the largest worker",
+            field="spec.cluster.worker" + (_GIVEN if given[0] else ".memory"),
+            now=of_worker if given[0] else worker.memory,
+            limit=of_worker,
+            peak=Figure.WORKER_CONTAINER,
+            measured=Figure.WORKER_LIMIT,
+            fitting=lambda need: max(_rounded(need), SMALLEST_WORKER),
+        )
     yield _Container(
         name="the driver",
         field="spec.job" + (_GIVEN if given[1] else ".memory"),
@@ -192,7 +199,7 @@ def _containers(spec: Spec) -> Iterator[_Container]:
         limit=of_driver,
         peak=Figure.DRIVER_CONTAINER,
         measured=Figure.DRIVER_LIMIT,
-        fitting=_rounded if given[1] else _heap,
+        fitting=_rounded if given[1] else lambda need: _heap(need - tasks_memory(spec)),
     )
 
 
@@ -238,6 +245,13 @@ def _memory(one: _Container, usage: Usage) -> Advice:
 
 
 def _workers(spec: Spec, usage: Usage, catch_up: timedelta) -> Advice:
+    if limits := spec.cluster.autoscale:
+        return Advice(
+            field="spec.cluster.autoscale",
+            kind=Kind.KEEP,
+            now=f"{limits.min_workers} to {limits.max_workers}",
+            because="the operator chooses the number; `fencepost autoscale backtest` shows other limits",
+        )
     workers, found = spec.cluster.workers, backlog(usage)
     advice = partial(Advice, field="spec.cluster.workers", now=str(workers))
     if found is None or usage.backlog is None:
@@ -245,6 +259,8 @@ def _workers(spec: Spec, usage: Usage, catch_up: timedelta) -> Advice:
     needed = found.arriving * (1 + _DAY / catch_up.total_seconds())
     value = math.ceil(needed / (found.rate / usage.backlog.cores) / spec.cluster.worker.cores)
     value = min(max(value, 1), MOST_WORKERS)
+    if value == 1 and not spec.cluster.exists:
+        value = 0  # the cores of one worker are enough, and the driver's pod has as many
     takes = f"takes {format_duration(found.takes.total_seconds())}" if found.takes is not None else "never ends"
     seen = (
         f"{found.arriving:,.0f} records/s arrive, and {usage.backlog.cores} cores do {found.rate:,.0f} records/s of a"

@@ -12,6 +12,7 @@ from typing import Final
 from fencepost.fence import FenceRow
 from fencepost.fence.figures import Figure
 from fencepost.fence.history import Change
+from fencepost.fence.rates import Rate, full_batch
 from fencepost_cli.history.checks import is_commit, moved
 from fencepost_cli.history.reading import recorded_at
 
@@ -27,21 +28,6 @@ class Spread:
     median: int
     most: int
     largest: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """Batches that were run with so many cores: their number, their records, and the seconds that they took."""
-
-    batches: int
-    records: int
-    seconds: float
-    cores: int
-
-    @property
-    def per_second(self) -> float:
-        """Records per second of work."""
-        return self.records / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +154,7 @@ class _Sum:
         if lag is not None:
             self.lag = max(lag, self.lag or 0)
         self.cores = row.figures.get(Figure.CORES, self.cores)
-        limit = before.figures.get(Figure.LIMIT, 0)
-        if took and limit and records >= limit:
+        if full_batch(row, before.figures.get(Figure.LIMIT, 0)):
             one = self.full.setdefault(self.cores, [0, 0, 0])
             for place, number in enumerate((1, records, took)):
                 one[place] += number

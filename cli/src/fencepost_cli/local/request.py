@@ -173,8 +173,8 @@ def _tables(sinks: Sequence[DeclaredSink], pipeline: Pipeline, options: LocalOpt
                     delete_where=sink.delete_where,
                     ttl_column=sink.ttl_column,
                 )
-            case KafkaSink():
-                yield SqliteSink(name=sink.name, path=path, table=sink.topic, key=key)
+            case KafkaSink(topic_column=None):
+                yield SqliteSink(name=sink.name, path=path, table=sink.topics[0], key=key)
             case _:
                 yield SqliteSink(name=sink.name, path=path, table=sink.name, key=key)
 
@@ -195,7 +195,7 @@ def _files(pipeline: Pipeline, options: LocalOptions) -> Iterator[RecordFile]:
         )
     for path in paths:
         if not path.is_file():
-            raise CliError(f"--records {path}: no such file", remedy="name a file of records")
+            raise CliError(f"--records {path} does not exist", remedy="name a file of records")
         named = path.stem if path.stem in topics else None
         topic = options.topic or named or (topics[0] if len(topics) == 1 else None)
         yield RecordFile(path=str(path.absolute()), topic=topic)
@@ -206,7 +206,9 @@ def _check_names(declared: DriverConfig, options: LocalOptions) -> None:
     for option, given in (("--key", options.keys), ("--real-sink", options.real)):
         for name in given:
             if name not in names:
-                raise CliError(f"{option} {name}: no such sink", remedy=f"choose one of {', '.join(names)}")
+                raise CliError(
+                    f"{option} {name}: the pipeline does not have this sink", remedy=f"choose one of {', '.join(names)}"
+                )
     topics = [("--topic", options.topic), *(("--skip", topic) for topic, _, _ in options.skipped)]
     for option, topic in topics:
         if topic is not None and topic not in declared.source.topics:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice, pairwise
@@ -15,25 +14,19 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import SimpleStatement, tuple_factory
 
-from fencepost.contract import CassandraEndpoint, Reason, offset_key
-from fencepost.fence import (
-    FenceCredentialsRejected,
-    FenceEndpointInvalid,
-    FenceError,
-    FenceRow,
-    FenceSchemaMissing,
-    FenceUnauthorized,
-    FenceUnavailable,
-)
+from fencepost.contract import CassandraEndpoint, offset_key
+from fencepost.fence import FenceRow, FenceUnauthorized
 from fencepost.fence.cassandra import schema
-from fencepost.fence.cassandra.dead_letters import DeadLetter, DeadLetters
+from fencepost.fence.cassandra.dead_letters import DeadLetters
 from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.cassandra.history import changes_after, changes_of_hour
-from fencepost.fence.cassandra.left_out import LeftOut, LeftOutRecords
+from fencepost.fence.cassandra.left_out import LeftOutRecords
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.snapshots import SnapshotTable
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.history import NO_CHANGE, Change
+from fencepost.fence.left_out import LeftOut
+from fencepost.fence.letters import DeadLetter
 from fencepost.fence.patience import Patience
 from fencepost.fence.snapshots import Snapshot
 from fencepost.state.cassandra import CassandraChunks
@@ -42,20 +35,19 @@ from fencepost_cli.accepted_loss import AcceptedLoss
 from fencepost_cli.access import tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Column
+from fencepost_cli.stores.bounded_history import bounded
 from fencepost_cli.stores.cluster_names import resolves
+from fencepost_cli.stores.fence_errors import Remedies, explained
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 
 REQUEST_TIMEOUT: Final = 20.0
 """Seconds for one request; a page of a table's scan is the longest."""
 PATIENCE: Final = 20.0
 """Seconds for which a read is tried again: a SERIAL read may time out while the driver commits."""
-PAUSE: Final = 0.5
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 """Bytes of one answer: the server may be whatever a pipeline's author names."""
 PAGE: Final = 500
 """Rows of one answer, of tables with maps: a change of a thousand partitions has 0.1 MB."""
-MOST_ENTRIES: Final = 10_000_000
-"""Offsets in the changes of one hour: a gigabyte of this process."""
 CONCURRENCY: Final = 50
 """Rows that are asked for at the same time."""
 MOST_ACCEPTED: Final = 100_000
@@ -138,7 +130,7 @@ class CassandraStore:
         access = self.access
 
         def read() -> list[Change]:
-            return _bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour, after=after))
+            return bounded(changes_of_hour(self.session, access.keyspace, access.pipeline, hour, after=after))
 
         return self._patiently(read)
 
@@ -182,17 +174,7 @@ class CassandraStore:
 
     def _left_out(self) -> list[AcceptedLoss]:
         records = LeftOutRecords(self.session, self.access.keyspace, self.access.pipeline)
-        return [
-            AcceptedLoss(
-                partition=offset_key(one.topic, one.partition),
-                start=one.offset,
-                until=one.offset + 1,
-                reason=str(Reason.POISON_RECORD),
-                at=one.at,
-                topic_id=one.topic_id,
-            )
-            for one in self._patiently(records.all)
-        ]
+        return [AcceptedLoss.of_left_out(one) for one in self._patiently(records.all)]
 
     def snapshots(self) -> Sequence[Snapshot]:
         """Return the pipeline's snapshots with their offsets, the newest first. Raises CliError."""
@@ -280,17 +262,8 @@ class CassandraStore:
         return DeadLetters(self.session, self.access.keyspace, self.access.pipeline)
 
     def _patiently(self, read: Callable[[], T]) -> T:
-        deadline = time.monotonic() + PATIENCE
         with _explained(self.access):
-            while True:
-                try:
-                    return read()
-                except FenceUnauthorized:
-                    raise  # waiting does not grant a permission
-                except FenceUnavailable:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(PAUSE)
+            return Patience(PATIENCE).ask(read, final=FenceUnauthorized)  # waiting does not grant a permission
 
 
 def scan(
@@ -322,43 +295,15 @@ def scan(
         asked = following
 
 
-def _bounded(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes. Raises CliError for more than an honest hour has."""
-    found, entries = [], 0
-    for change in changes:
-        entries += 1 + len(change.offsets or ()) + len(change.planned or ())
-        if entries > MOST_ENTRIES:
-            raise CliError(
-                f"the history of one hour has more than {MOST_ENTRIES:,} offsets, and no more are read",
-                remedy="see a later part of it with --since, and who writes to the table fence_changes",
-            )
-        found.append(change)
-    return found
-
-
-@contextmanager
-def _explained(access: CassandraAccess) -> Iterator[None]:
-    """Say in two lines what the fence's errors say, without the name and password."""
-    where = f"Cassandra at {access.endpoint.address}"
-    try:
-        yield
-    except FenceUnauthorized as error:
-        raise _error(access, where, error, _grant(str(error))) from error
-    except FenceCredentialsRejected as error:
-        remedy = "correct the Secret in checkpoint.cassandra.credentialsFrom"
-        raise _error(access, where, error, remedy) from error
-    except FenceEndpointInvalid as error:
-        raise _error(access, where, error, error.remedy) from error
-    except FenceUnavailable as error:
-        remedy = "see whether Cassandra answers at this address; --cassandra names another one"
-        raise _error(access, where, error, remedy) from error
-    except FenceSchemaMissing as error:
-        remedy = "wait until the operator has created it, or check checkpoint.cassandra.keyspace"
-        raise _error(access, where, error, remedy) from error
-    except FenceError as error:
-        raise _error(
-            access, where, error, "compare the table with docs/fence-schema.cql, or with what the sink needs"
-        ) from error
+def _explained(access: CassandraAccess) -> AbstractContextManager[None]:
+    remedies = Remedies(
+        unauthorized=_grant,
+        credentials_rejected="correct the Secret in checkpoint.cassandra.credentialsFrom",
+        unavailable="see whether Cassandra answers at this address; --cassandra names another one",
+        schema_missing="wait until the operator has created it, or check checkpoint.cassandra.keyspace",
+        other="compare the table with docs/fence-schema.cql, or with what the sink needs",
+    )
+    return explained(f"Cassandra at {access.endpoint.address}", access.credentials, remedies)
 
 
 def _grant(refusal: str) -> str:
@@ -366,10 +311,3 @@ def _grant(refusal: str) -> str:
     found = _REFUSED.search(refusal)
     right = f"GRANT {found[1]} ON {found[2].upper()} {found[3]}" if found else "GRANT SELECT ON that table"
     return f"as a superuser: {right} TO the role in the pipeline's Secret (checkpoint.cassandra.credentialsFrom)"
-
-
-def _error(access: CassandraAccess, where: str, error: FenceError, remedy: str) -> CliError:
-    text = f"{where}: {error}"
-    for secret in access.credentials or ():
-        text = text.replace(secret, "***") if secret else text
-    return CliError(text, remedy=remedy)

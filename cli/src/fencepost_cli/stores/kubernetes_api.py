@@ -199,8 +199,8 @@ async def _with_secrets(
         key=key,
         spec=spec,
         scope=scope,
-        cassandra_secret=await secret(spec.checkpoint.cassandra.credentials_secret),
-        tls_secret=await secret(spec.checkpoint.cassandra.tls.secret_name if spec.checkpoint.cassandra.tls else None),
+        fence_secret=await secret(spec.checkpoint.database.credentials_secret),
+        tls_secret=await secret(tls.secret_name if (tls := spec.checkpoint.database.tls) is not None else None),
         kafka_secret=await secret(spec.source.kafka.properties_secret),
     )
 

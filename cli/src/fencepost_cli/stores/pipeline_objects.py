@@ -151,11 +151,11 @@ class KubeconfigObjects:
 
         self._with(trial.key, deleted, "delete PipelineTrials")
 
-    def driver_log(
-        self, pod: ObjectKey, show: Callable[[str], object], *, tail: int | None, follow: bool = False
+    def container_log(
+        self, pod: ObjectKey, show: Callable[[str], object], *, container: str, tail: int | None, follow: bool = False
     ) -> None:
-        """Pass on a driver's log. Raises CliError."""
-        query = {"container": labels.DRIVER, "follow": "true" if follow else "", "tailLines": str(tail or "")}
+        """Pass on a container's log. Raises CliError."""
+        query = {"container": container, "follow": "true" if follow else "", "tailLines": str(tail or "")}
         asyncio.run(self._text(pod, _LOG.path(namespace=pod.namespace, name=pod.name), query, show, "pods/log"))
 
     def driver_metrics(self, pod: ObjectKey) -> str:

@@ -27,6 +27,8 @@ from fencepost_operator.errors import Denied, PortError
 PROTOCOL: Final = "v4.channel.k8s.io"
 OPENS_WITHIN: Final = 20.0
 """Seconds to find the pods and to open the first connection."""
+SAYS_WITHIN: Final = 1.0
+"""Seconds for the cluster to say why it ended a connection that nothing can be sent into."""
 PIECE: Final = 64 * 1024
 """Bytes of one message."""
 MOST: Final = 256
@@ -122,11 +124,7 @@ class PortForwards:
         try:
             socket, _ = await way.connect()
             async with socket:
-                ways = [asyncio.ensure_future(_up(reader, socket)), asyncio.ensure_future(_down(socket, writer))]
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                for one in ways:
-                    one.cancel()
-                failed = next((one.exception() for one in ways if one.done() and not one.cancelled()), None)
+                failed = await _carried(reader, writer, socket)
             if failed is not None:
                 raise failed
         except (_NotForwarded, aiohttp.ClientError, OSError) as error:
@@ -213,6 +211,23 @@ class _Way:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = _NotForwarded(f"pod {namespace}/{backend.pod}: {type(error).__name__} {error}".rstrip())
         raise failure
+
+
+async def _carried(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, socket: aiohttp.ClientWebSocketResponse
+) -> BaseException | None:
+    """Carry both directions until one ends; return why, None where a side ended the connection.
+
+    What the cluster says of a connection that it ends comes before what sending into it fails with.
+    """
+    up, down = asyncio.ensure_future(_up(reader, socket)), asyncio.ensure_future(_down(socket, writer))
+    await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+    if up.done() and up.exception() is not None:
+        await asyncio.wait((down,), timeout=SAYS_WITHIN)
+    for one in (up, down):
+        one.cancel()
+    failures = (one.exception() for one in (down, up) if one.done() and not one.cancelled())
+    return next((failure for failure in failures if failure is not None), None)
 
 
 async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -19,8 +19,17 @@ from fencepost.contract.config import (
     PinnedState,
     StartingOffsets,
     StateConfig,
+    task_attempts,
 )
-from fencepost.contract.endpoints import LOCAL_SERIAL, SERIAL, CassandraEndpoint, CassandraTls, KafkaEndpoint
+from fencepost.contract.endpoints import (
+    LOCAL_SERIAL,
+    SERIAL,
+    CassandraEndpoint,
+    CassandraTls,
+    KafkaEndpoint,
+    PostgresqlEndpoint,
+    PostgresqlTls,
+)
 from fencepost.contract.formats import Format, RecordFormat, RegistryEndpoint
 from fencepost.contract.losses import (
     ABANDON,
@@ -36,7 +45,7 @@ from fencepost.contract.losses import (
     commit_ms,
     starts_of,
 )
-from fencepost.contract.offsets import offset_key, split_offset_key, topics_of
+from fencepost.contract.offsets import offset_key, record_place, split_offset_key, topics_of
 from fencepost.contract.pod import (
     BLOCK_MANAGER_PORT,
     CASSANDRA_CREDENTIALS_DIR,
@@ -48,23 +57,31 @@ from fencepost.contract.pod import (
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
     NAME_SERVICE_PORT,
+    POSTGRESQL_TLS_DIR,
     REGISTRY_CREDENTIALS_DIR,
     SESSION_LIMIT,
     SINK_OPTIONS_DIR,
+    TELEMETRY_CREDENTIALS_DIR,
     TERMINATION_LOG,
+    WARM_FILE,
     Variable,
 )
 from fencepost.contract.reasons import Reason
 from fencepost.contract.sinks import (
+    RECORD_COLUMNS,
     CassandraSink,
     ClusteringColumn,
     CreateTable,
     DeclaredSink,
+    FilesSink,
     FunctionSink,
+    HttpSink,
     KafkaSink,
     PluginSink,
+    PostgresqlSink,
     SqliteSink,
 )
+from fencepost.contract.telemetry import Observability, OpenLineageEndpoint, OpenTelemetryEndpoint, TelemetryReceiver
 from fencepost.contract.verdict import LOG_LINES, ExitCode, Verdict, last_lines
 
 __all__ = [
@@ -86,6 +103,8 @@ __all__ = [
     "LOSSES",
     "METRICS_PORT",
     "NAME_SERVICE_PORT",
+    "POSTGRESQL_TLS_DIR",
+    "RECORD_COLUMNS",
     "REGISTRY_CREDENTIALS_DIR",
     "REPLACED",
     "SERIAL",
@@ -93,7 +112,9 @@ __all__ = [
     "SINK_OPTIONS_DIR",
     "TASK_ATTEMPTS",
     "TASK_ATTEMPTS_SETTING",
+    "TELEMETRY_CREDENTIALS_DIR",
     "TERMINATION_LOG",
+    "WARM_FILE",
     "Acceptance",
     "CassandraEndpoint",
     "CassandraSink",
@@ -105,15 +126,23 @@ __all__ = [
     "DeclaredSink",
     "DriverConfig",
     "ExitCode",
+    "FilesSink",
     "Format",
     "FunctionSink",
+    "HttpSink",
     "KafkaEndpoint",
     "KafkaSink",
     "KafkaSource",
     "Loss",
     "NotJsonError",
+    "Observability",
+    "OpenLineageEndpoint",
+    "OpenTelemetryEndpoint",
     "PinnedState",
     "PluginSink",
+    "PostgresqlEndpoint",
+    "PostgresqlSink",
+    "PostgresqlTls",
     "Reason",
     "RecordFormat",
     "RegistryEndpoint",
@@ -121,6 +150,7 @@ __all__ = [
     "SqliteSink",
     "StartingOffsets",
     "StateConfig",
+    "TelemetryReceiver",
     "TopicChange",
     "Variable",
     "Verdict",
@@ -128,7 +158,9 @@ __all__ = [
     "commit_ms",
     "last_lines",
     "offset_key",
+    "record_place",
     "split_offset_key",
     "starts_of",
+    "task_attempts",
     "topics_of",
 ]

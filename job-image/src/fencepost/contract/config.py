@@ -9,10 +9,11 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from fencepost.contract.codec import ContractError, decode, encode
-from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint
+from fencepost.contract.endpoints import CassandraEndpoint, KafkaEndpoint, PostgresqlEndpoint
 from fencepost.contract.formats import RecordFormat, RegistryEndpoint
 from fencepost.contract.pod import DATA_SERVICE_FILE, Variable
 from fencepost.contract.sinks import DeclaredSink
+from fencepost.contract.telemetry import Observability
 
 CONTRACT_VERSION: Final = "1.0"
 """MAJOR.MINOR of the configuration. A new optional field is a new minor version, which older drivers read without the
@@ -131,8 +132,8 @@ class DriverConfig:
     """Identity of the code for the fence row: image and entrypoint (and the ConfigMap's hash)."""
     source: KafkaSource
     sinks: tuple[DeclaredSink, ...]
-    cassandra: CassandraEndpoint
     fence_keyspace: str
+    """The keyspace of the fence's tables; in PostgreSQL their schema."""
     consistency: str
     """Of the sinks' writes and of the fence's learn phase: a Cassandra level, e.g. LOCAL_QUORUM."""
     batch_interval: float
@@ -141,6 +142,10 @@ class DriverConfig:
     executors: int
     """Workers of the cluster: the first batch waits for at least one executor."""
     termination_grace: float
+    cassandra: CassandraEndpoint | None = None
+    """The cluster of the fence, of the Cassandra sinks and of the state; None where the fence is elsewhere."""
+    postgresql: PostgresqlEndpoint | None = None
+    """The database of the fence, where that is in PostgreSQL."""
     owner: str = ""
     """The owner that the fence row must name for a claim; empty skips that check."""
     first_batch_limit: int | None = None
@@ -159,11 +164,25 @@ class DriverConfig:
     finish_until: Mapping[str, int] = field(default_factory=dict)
     """Where a run ends that only finishes what its code began, {'topic/partition': next offset to read}; empty for a
     run without an end."""
+    awaits_epoch: bool = False
+    """Whether the run starts before its epoch has begun, and waits for that when it is warm."""
+    stands_by: bool = False
+    """Whether the epoch that it awaits begins only when the run of the epoch before fails, if ever."""
+    hands_over: bool = False
+    """Whether a run that is asked to stop ends its epoch as its last change of the fence row."""
     state: StateConfig | None = None
     """None for a stateless pipeline."""
     pinned_states: tuple[PinnedState, ...] = ()
     """Read once, before the claim."""
+    observability: Observability = field(default_factory=Observability)
     contract_version: str = CONTRACT_VERSION
+
+    @property
+    def cluster(self) -> CassandraEndpoint:
+        """The Cassandra cluster. Raises ContractError for a run whose configuration has none."""
+        if self.cassandra is None:
+            raise ContractError(f"{Variable.CONFIG}: a sink, a state or a trial needs `cassandra`")
+        return self.cassandra
 
     @property
     def patience(self) -> float:
@@ -197,12 +216,8 @@ class DriverConfig:
         Spark repeats a task that fails, and that attempt waits again. LONGEST_REQUEST is kept for the last request of
         each attempt. At least SHORTEST_TASK_PATIENCE.
         """
-        return max(self.executor_patience / self._task_attempts - LONGEST_REQUEST, SHORTEST_TASK_PATIENCE)
-
-    @property
-    def _task_attempts(self) -> int:
-        authors = self.spark_conf.get(TASK_ATTEMPTS_SETTING, "")
-        return (int(authors) if authors.isdecimal() else 0) or TASK_ATTEMPTS  # Spark refuses the others
+        attempts = task_attempts(self.spark_conf)
+        return max(self.executor_patience / attempts - LONGEST_REQUEST, SHORTEST_TASK_PATIENCE)
 
     def to_json(self) -> str:
         """Return the one-line JSON for the driver, keys sorted so that equal configs are equal text."""
@@ -216,7 +231,16 @@ class DriverConfig:
         naming the field that is missing or of another type, or the major version that is newer than this driver's.
         """
         _check_version(decode(_Versioned, text, Variable.CONFIG).contract_version)
-        return decode(cls, text, Variable.CONFIG)
+        found = decode(cls, text, Variable.CONFIG)
+        if (found.cassandra is None) is (found.postgresql is None):
+            raise ContractError(f"{Variable.CONFIG}: the fence must be in one of `cassandra` and `postgresql`")
+        return found
+
+
+def task_attempts(spark_conf: Mapping[str, str]) -> int:
+    """Return how often Spark tries a task with an author's settings."""
+    authors = spark_conf.get(TASK_ATTEMPTS_SETTING, "")
+    return (int(authors) if authors.isdecimal() else 0) or TASK_ATTEMPTS  # Spark refuses the others
 
 
 class _Versioned(msgspec.Struct):

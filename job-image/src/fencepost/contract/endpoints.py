@@ -1,4 +1,4 @@
-"""Addresses of Kafka and Cassandra: one shape of each, for the spec, the operator's clients and the driver."""
+"""Addresses of Kafka and of databases: one shape of each, for the spec, the operator's clients and the driver."""
 
 from __future__ import annotations
 
@@ -57,6 +57,51 @@ class CassandraEndpoint:
     def address(self) -> str:
         """The address for a message: 'host1,host2:9042'."""
         return f"{','.join(self.contact_points)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlTls:
+    """How the servers' certificates are checked. Certificates and keys are never part of it.
+
+    `server_name` is the name that the certificate of every server must have; None means the host that is dialled.
+    """
+
+    server_name: str | None = None
+    verify_hostname: bool = True
+
+    @property
+    def options(self) -> PostgresqlTls:
+        """These options alone, also of an object that extends them."""
+        return PostgresqlTls(server_name=self.server_name, verify_hostname=self.verify_hostname)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlEndpoint:
+    """The address of a PostgreSQL database. Credentials are never part of it.
+
+    Of several `hosts` the one that takes writes is used.  `tls` None means that certificates are not checked: a
+    connection is encrypted only where the server offers it.
+    """
+
+    hosts: tuple[str, ...]
+    port: int = 5432
+    database: str = "fencepost"
+    tls: PostgresqlTls | None = None
+
+    @property
+    def endpoint(self) -> PostgresqlEndpoint:
+        """The endpoint alone, also of an object that extends it; two equal endpoints compare equal."""
+        return PostgresqlEndpoint(
+            hosts=self.hosts,
+            port=self.port,
+            database=self.database,
+            tls=self.tls.options if self.tls is not None else None,
+        )
+
+    @property
+    def address(self) -> str:
+        """The address for a message: 'host1,host2:5432/database'."""
+        return f"{','.join(self.hosts)}:{self.port}/{self.database}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

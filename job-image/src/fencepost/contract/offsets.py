@@ -10,6 +10,11 @@ def offset_key(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
+def record_place(key: str, offset: int) -> str:
+    """Return the place of a record of a 'topic/partition' in messages and commands: 'topic/partition@offset'."""
+    return f"{key}@{offset}"
+
+
 def split_offset_key(key: str) -> tuple[str, int]:
     """Return (topic, partition) of an offsets key. Raises ValueError when it is not one."""
     topic, _, partition = key.rpartition("/")

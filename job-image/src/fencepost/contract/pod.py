@@ -28,11 +28,17 @@ METRICS_PORT: Final = 9404
 SESSION_LIMIT: Final = 90.0
 """Seconds until a session that does not come up ends the run: a wrong secret or an absent master lets Spark hang."""
 
+WARM_FILE: Final = "/tmp/fencepost-warm"  # noqa: S108 - the pod's own volume
+"""Written by a run that awaits its epoch, once it is warm: the startup probe of its pod looks for it."""
+
 KAFKA_PROPERTIES_DIR: Final = "/etc/fencepost/kafka"
 """Mount path of `source.kafka.propertiesFrom`: one file per property, named as librdkafka names the property."""
 
 REGISTRY_CREDENTIALS_DIR: Final = "/etc/fencepost/schema-registry"
 """Mount path of `source.kafka.schemaRegistry.credentialsFrom`."""
+
+TELEMETRY_CREDENTIALS_DIR: Final = "/etc/fencepost/observability"
+"""Under it, in the driver, each receiver's `credentialsFrom` is mounted at the receiver's name."""
 
 SINK_OPTIONS_DIR: Final = "/etc/fencepost/sinks"
 """Under it, in the driver, each sink's `optionsFrom` is mounted at the sink's name: one file per option."""
@@ -42,6 +48,9 @@ CASSANDRA_CREDENTIALS_DIR: Final = "/etc/fencepost/cassandra"
 
 CASSANDRA_TLS_DIR: Final = "/etc/fencepost/cassandra-tls"
 """Mount path of `checkpoint.cassandra.tls`: ca.crt, and tls.crt and tls.key for a client certificate."""
+
+POSTGRESQL_TLS_DIR: Final = "/etc/fencepost/postgresql-tls"
+"""Mount path of `checkpoint.postgresql.tls`, with the same keys."""
 
 CODE_DIR: Final = "/opt/fencepost/code"
 """Mount path of `job.codeFrom`, in the driver and in every worker; it is on PYTHONPATH."""
@@ -64,3 +73,5 @@ class Variable:
     """The cluster generation's shared secret."""
     CASSANDRA_USERNAME: Final = "FENCEPOST_CASSANDRA_USERNAME"
     CASSANDRA_PASSWORD: Final = "FENCEPOST_CASSANDRA_PASSWORD"  # noqa: S105 - a variable's name
+    POSTGRESQL_USERNAME: Final = "FENCEPOST_POSTGRESQL_USERNAME"
+    POSTGRESQL_PASSWORD: Final = "FENCEPOST_POSTGRESQL_PASSWORD"  # noqa: S105 - a variable's name

@@ -20,10 +20,12 @@ class PurgeRequest:
     """Which output is meant: `ranges` maps 'topic/partition' to the offsets [start, until) of its records.
 
     `timestamp` is the write timestamp of the deletion, in µs: every row with one up to it goes.  None only counts.
+    `committed` is the write timestamp of the last committed batch, 0 without one.
     """
 
     ranges: Mapping[str, tuple[int, int]]
     timestamp: int | None = None
+    committed: int = 0
 
     def to_json(self) -> str:
         """Return the JSON of PURGE_FILE."""

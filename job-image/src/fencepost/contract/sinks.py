@@ -65,14 +65,28 @@ class CassandraSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
     """Seconds for which the purge index keeps the key of each row that is written; None for no index."""
 
 
-class KafkaSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kafka"):
-    """Rows go to a topic, as records with key, value and headers.
+RECORD_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "i": ("int", "bigint"),
+}
+"""A record's columns, and the types that each may have. The last four are the coordinates."""
 
+
+class KafkaSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kafka"):
+    """Rows go to topics, as records with key, value and headers.
+
+    `topics` is one, or those that the column `topic_column` may name for each row.
     `bootstrap_servers` None means the source's cluster, with the source's properties; `properties` are librdkafka's.
     """
 
     name: str
-    topic: str
+    topics: tuple[str, ...]
+    topic_column: str | None = None
     bootstrap_servers: str | None = None
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -93,6 +107,39 @@ class PluginSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class FilesSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="files"):
+    """Rows go to files below a path, `file:///…` or `s3://bucket/…`, in a folder for each value of `folders`' columns.
+
+    `endpoint` is the address of an S3-compatible store; None means Amazon's.
+    """
+
+    name: str
+    path: str
+    format: Literal["parquet", "jsonLines"] = "parquet"
+    folders: tuple[str, ...] = ()
+    endpoint: str | None = None
+    region: str | None = None
+
+
+class PostgresqlSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="postgresql"):
+    """Rows go to schema.table in the database of the fence, column by column name, in the transaction of the commit."""
+
+    name: str
+    schema: str
+    table: str
+
+
+class HttpSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="http"):
+    """Each row is a request to `url`, up to `parallelism` at once in a task; `timeout` is in seconds."""
+
+    name: str
+    url: str
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    content_type: str = "application/json"
+    parallelism: int = 8
+    timeout: float = 10.0
+
+
 class SqliteSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sqlite"):
     """Rows go to a table of a SQLite file, which a local run creates from the frame. No pipeline declares one."""
 
@@ -106,5 +153,7 @@ class SqliteSink(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     """It is not stored, and rows live on."""
 
 
-DeclaredSink: TypeAlias = CassandraSink | KafkaSink | FunctionSink | PluginSink | SqliteSink
+DeclaredSink: TypeAlias = (
+    CassandraSink | KafkaSink | FunctionSink | PluginSink | FilesSink | HttpSink | PostgresqlSink | SqliteSink
+)
 """Structs, because msgspec reads a union of them by their tag, the field `kind`; it takes no union of dataclasses."""

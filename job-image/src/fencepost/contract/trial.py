@@ -50,6 +50,8 @@ class TrialRequest:
     """Most rows that are read from Cassandra."""
     seconds: float = 3600.0
     """After so long the trial ends with what it has."""
+    snapshot: str = ""
+    """Id of the snapshot whose state a stateful pipeline begins with; '' of a stateless one."""
     progress_key: str = ""
     """The partition of `fence_progress` for reports of progress; never that of a pipeline."""
 

@@ -1,4 +1,4 @@
-"""The first connections of a run, to Cassandra and to Kafka: what cannot work ends it before Spark is up."""
+"""The first connections of a run, to the fence and to Kafka: what cannot work ends it before Spark is up."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.contract import DriverConfig
+from fencepost.contract import DriverConfig, FilesSink
 from fencepost.driver.environment import Environment
+from fencepost.driver.fence_store import FenceStore, open_store
+from fencepost.driver.planning.awaiting import has_begun
 from fencepost.fence import FenceUnavailable, open_to
 
 if TYPE_CHECKING:
     from fencepost.fence import FenceRow
-    from fencepost.fence.cassandra.table import CassandraFenceTable
-    from fencepost.fence.cassandra.tls import TlsMaterial
     from fencepost.formats.decoding import Decoding
     from fencepost.kafka.log import KafkaLog
 
-CASSANDRA_LIMIT: Final = 60.0
-"""Seconds for the first connection to Cassandra."""
+FENCE_LIMIT: Final = 60.0
+"""Seconds for the first connection to the fence."""
 
 
 class Connections:
@@ -37,44 +37,33 @@ class Connections:
         self._stopping = stopping
         self._lap = lap
         self.has_claimed_before = False
-        """Whether the code of this run has claimed an epoch before; known once Cassandra is connected."""
+        """Whether the code of this run has claimed an epoch before; known once the fence is connected."""
 
-    def cassandra(self) -> CassandraFenceTable:
-        """Connect, and end early when the epoch is over or another driver's."""
-        from fencepost.fence.cassandra.table import CassandraFenceTable  # noqa: PLC0415
-
+    def fence(self) -> FenceStore:
+        """Connect to the fence's database, and end early when the epoch is over or another driver's."""
         config = self._config
-        deadline = time.monotonic() + CASSANDRA_LIMIT
+        deadline = time.monotonic() + FENCE_LIMIT
         while True:
             try:
-                table = CassandraFenceTable.connect(
-                    config.cassandra,
-                    keyspace=config.fence_keyspace,
-                    credentials=self._environment.credentials,
-                    consistency=config.consistency,
-                    tls=self.tls(),
-                )
-                row = table.read(config.pipeline)
+                store = open_store(config, self._environment)
+                row = store.table.read(config.pipeline)
                 self.check_held(row)
+                if any(isinstance(sink, FilesSink) for sink in config.sinks):
+                    # Without the last commit's token the sink takes committed manifests for those of a failed attempt.
+                    store.require_output_token()
                 self.has_claimed_before = row is not None and bool(config.code) and row.code == config.code
             except FenceUnavailable:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)
                 continue
-            self._lap("cassandra")
-            return table
-
-    def tls(self) -> TlsMaterial | None:
-        """Return what the pod mounts, None without TLS. Raises FenceTlsFailed naming the key."""
-        from fencepost.fence.cassandra import tls  # noqa: PLC0415
-
-        if self._config.cassandra.tls is None:
-            return None
-        return tls.of_folder(self._environment.cassandra_tls)
+            self._lap("fence")
+            return store
 
     def check_held(self, row: FenceRow | None) -> None:
         """Raise FenceMissing or Fenced where this driver holds the fence no more, or never can."""
+        if self._config.awaits_epoch and not has_begun(row, self._config):
+            return
         # A twin of the run that streams would wait for an executor that never comes: the cluster's cores are taken.
         open_to(
             row,

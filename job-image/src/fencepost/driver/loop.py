@@ -25,6 +25,7 @@ from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning import plan
+from fencepost.driver.planning.awaiting import await_epoch
 from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.leader_epochs import LeaderEpochs
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
@@ -160,15 +161,26 @@ class Loop:
         self._show()
 
     def run(self) -> None:
-        """Claim, then batch after batch until `stop`; whatever goes wrong is raised."""
+        """Claim once the epoch has begun, then batch after batch until `stop`; whatever goes wrong is raised."""
         try:
             with replaced(self._recorded):
                 with suppress(Stopping):
+                    self._await_epoch()
                     self.claim()
                     self._stream()
                 check_held(self._fence, self._row, self._config)
         finally:
             self._polling.end()
+
+    def _await_epoch(self) -> None:
+        await_epoch(
+            self._fence,
+            self._config,
+            stop=self._stop,
+            exercise=self._engine.keep_warm,
+            wait=self._wait,
+            now=self._now,
+        )
 
     def _recorded(self, error: Exception) -> Exception:
         return recorded(
@@ -282,19 +294,21 @@ class Loop:
     def commit(self, part: Batch, written: Written, *, dead_letter: str | None = None) -> None:
         """Move the offsets past a piece."""
         epochs = self._epochs.after(part, written.epochs)
-        took = round((self._now() - self._in_progress.since) * 1000) if self._in_progress else 0
-        self._row = self._fence.commit(
-            self.row,
-            offsets=part.until,
-            planned=part.until,
-            records=part.records,
-            duration_ms=took,
-            leader_epochs=epochs.leader_epochs,
-            epoch_starts=epochs.epoch_starts,
-            dead_letter=dead_letter,
-            figures=self._figures(written) if written.work else None,
-        )
-        self._after_commit(part, written, {**written.phases, "total": took}, dead_letter=dead_letter)
+        watch = Stopwatch(self._now, self._in_progress.since if self._in_progress else None)
+        with watch.phase("commit"):
+            self._row = self._fence.commit(
+                self.row,
+                offsets=part.until,
+                planned=part.until,
+                records=part.records,
+                duration_ms=watch.total(),
+                leader_epochs=epochs.leader_epochs,
+                epoch_starts=epochs.epoch_starts,
+                dead_letter=dead_letter,
+                figures=self._figures(written) if written.work else None,
+                has_output=bool(written.work),
+            )
+        self._after_commit(part, written, watch, dead_letter=dead_letter)
 
     def _whole(self, batch: Batch, watch: Stopwatch) -> Batch:
         """Write and commit one batch; return the next one when there is a full one, else an empty batch."""
@@ -325,8 +339,7 @@ class Loop:
         if following is not None:
             self._planner.note(following)
             self._seen_epochs = following.batch.leader_epochs
-        phases = {**watch.phases, **written.phases, "total": watch.total()}
-        self._after_commit(batch, written, phases, lag=None if following is None else following.lag)
+        self._after_commit(batch, written, watch, lag=None if following is None else following.lag)
         if gap:
             self.commit(self.begin(gap), Written({}))
         if trouble is not None:
@@ -357,7 +370,7 @@ class Loop:
         self,
         batch: Batch,
         written: Written,
-        phases: Mapping[str, int],
+        watch: Stopwatch,
         *,
         lag: int | None = None,
         dead_letter: str | None = None,
@@ -365,6 +378,7 @@ class Loop:
         """End the batch in progress: report its commit, and mirror it."""
         self._in_progress = None
         self._exercised = self._now()
+        total = watch.total()
         self._show()
         self._report(
             Report(
@@ -374,8 +388,11 @@ class Loop:
                 size=written.size,
                 limit=self._limit.records,
                 work=written.work,
-                phases=phases,
+                phases={**watch.phases, **written.phases, "total": total},
                 lag=lag,
+                ranges=batch.ranges,
+                starts=watch.starts,
+                seconds=total / 1000,
                 unavailable=self._planner.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
                 dead_letter=dead_letter,

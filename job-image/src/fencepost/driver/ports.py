@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from fencepost.batch import Batch, Range, Record, Watermarks, Written
@@ -15,6 +15,17 @@ class Log(Protocol):
 
     def state(self) -> Watermarks:
         """Return what the log holds now. Raises DependencyDown."""
+        ...
+
+
+class TimedLog(Log, Protocol):
+    """A log whose records are found by their time."""
+
+    def offsets_at(self, time: int, partitions: Collection[str]) -> Mapping[str, int | None]:
+        """Return the offset of each partition's first record with a timestamp of at least `time`, in ms since 1970.
+
+        None of a partition without such a record; one whose leader does not answer is absent.  Raises DependencyDown.
+        """
         ...
 
 

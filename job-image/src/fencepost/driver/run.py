@@ -1,13 +1,13 @@
 """The driver's composition root: starts everything at once, joins it in order, and ends in exactly one way.
 
-Order: the JVM first (it takes longest), then Cassandra and Kafka beside the session; then a session that has planned
+Order: the JVM first (it takes longest), then the fence and Kafka beside the session; then a session that has planned
 a batch, and a first executor, before the claim. New code runs an empty batch before it claims: a mistake leaves no
 planned batch behind for other code.
 """
 
 from __future__ import annotations
 
-# PySpark and the clients of Cassandra and Kafka, which threads import beside it, all need these. Where two threads come
+# PySpark and the clients of the fence and Kafka, which threads import beside it, all need these. Where two threads come
 # to them from different sides, Python raises that their locks would wait for each other, and the run ends.
 import importlib.abc
 import importlib.resources  # noqa: F401
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.contract import (
     SESSION_LIMIT,
+    WARM_FILE,
     DriverConfig,
     ExitCode,
     KafkaSink,
@@ -36,6 +37,7 @@ from fencepost.contract import (
 from fencepost.driver import signals
 from fencepost.driver.connections import Connections
 from fencepost.driver.environment import Environment, config_text
+from fencepost.driver.fence_store import FenceStore, cassandra_of, fence_tls
 from fencepost.driver.loop import Loop, ignore
 from fencepost.driver.ports import Engine
 from fencepost.driver.recovery.poison import Isolator
@@ -43,6 +45,7 @@ from fencepost.driver.reporting import logs, metrics_endpoint, verdict
 from fencepost.driver.reporting.commit_figures import DriverMemory, Measure, unmeasured
 from fencepost.driver.reporting.commit_report import Report, log_committed
 from fencepost.driver.reporting.run_metrics import RunMetrics
+from fencepost.driver.reporting.telemetry.run_telemetry import RunTelemetry
 from fencepost.driver.sizing.record_size import with_size
 from fencepost.driver.supervision import Supervision
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
@@ -56,7 +59,6 @@ if TYPE_CHECKING:
 
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence import FenceRow
-    from fencepost.fence.cassandra.table import CassandraFenceTable
     from fencepost.formats.decoding import Decoding
     from fencepost.kafka.log import KafkaLog
     from fencepost.kafka.mirror import GroupMirror
@@ -92,6 +94,7 @@ class Driver:
         # librdkafka retries sends on its own, and does not count them.
         producers = [sink.name for sink in config.sinks if isinstance(sink, KafkaSink)]
         self._run_metrics = RunMetrics([sink.name for sink in config.sinks], uncounted=producers)
+        self._telemetry = RunTelemetry(config, environment.driver, environment.telemetry_credentials)
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
@@ -127,18 +130,23 @@ class Driver:
             epoch=self._config.epoch,
             version=loop.version if loop else None,
             batch=loop.hand.spans() if loop else None,
+            database=verdict.database_of(self._config),
         )
         self._leave(judged, error)
 
     def _leave(self, last: Verdict, error: BaseException | None = None) -> NoReturn:
         """Write the verdict and end the process.
 
-        A driver that is fenced gathers nothing, and waits for no thread that does: its executors write on meanwhile.
+        A driver that is fenced gathers and sends nothing, and waits for no thread that does: its executors write on
+        meanwhile.
         """
         if last.exit_code != ExitCode.FENCED:
             self._ending.acquire()  # the first word is the last one; a second thread waits here for the end
             with suppress(Exception):  # which would keep the lock, and so the process
+                last = verdict.without(last, self._environment.secrets())
+                self._telemetry.ended(last, self._loop.in_progress if self._loop else None)
                 last = self._with_log(last, error)
+                self._telemetry.wait()
         self._leaving.acquire()
         with suppress(Exception):
             level = logging.INFO if last.exit_code == 0 else logging.ERROR
@@ -164,10 +172,10 @@ class Driver:
             class_path=session.driver_class_path(config),
         )
         with ThreadPoolExecutor(max_workers=3, thread_name_prefix="start") as pool:
-            cassandra = pool.submit(self._connections.cassandra)
+            fence = pool.submit(self._connections.fence)
             kafka = pool.submit(self._connections.kafka)
             schemas = pool.submit(self._connections.decoding)
-            for part in (cassandra, kafka, schemas):
+            for part in (fence, kafka, schemas):
                 # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
                 part.add_done_callback(self._end_if_failed)
             # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
@@ -180,12 +188,12 @@ class Driver:
                 session.await_master(config.spark_master, timeout=SESSION_LIMIT)
                 spark = session.create(conf)
             self._lap("session")
-            table = cassandra.result()
+            store = fence.result()
             source, properties = kafka.result()
             decoding = schemas.result()
-        self._supervision.fence(lambda: self._connections.check_held(table.read(self._config.pipeline)))
-        self._compose(spark, table, source, properties, decoding)
-        table.finish_history()
+        self._supervision.fence(lambda: self._connections.check_held(store.table.read(self._config.pipeline)))
+        self._compose(spark, store, source, properties, decoding)
+        store.finish_history()
 
     def _checkpoint_client(self) -> dict[str, str]:
         if self._config.state is None and not self._config.pinned_states:
@@ -197,7 +205,7 @@ class Driver:
     def _compose(
         self,
         spark: SparkSession,
-        table: CassandraFenceTable,
+        store: FenceStore,
         source: KafkaLog,
         properties: Mapping[str, str],
         decoding: Decoding,
@@ -210,21 +218,22 @@ class Driver:
 
         config = self._config
         self._supervision.executors(spark)
-        engine = self._runner(spark, table, properties, decoding)
+        engine = self._runner(spark, store, properties, decoding)
         self._supervision.jvm(spark)
         self._prepare(engine)
         self._lap("warm")
         pause = self._run_metrics.pausing(time.sleep)
-        fence = Fence(table, config.pipeline, patience=config.patience, sleep=pause)
+        fence = Fence(store.table, config.pipeline, patience=config.patience, sleep=pause)
         self._records = KafkaRecords(properties, MEASURING_LIMIT)
         records = KafkaRecords(properties, config.patience)
         mirror = self._mirror(properties)
         show = mirror.show if mirror is not None else ignore
 
         def claimed(row: FenceRow) -> None:
-            engine.leave_out(left_out(row, config, table.session))
+            self._telemetry.claimed()
+            engine.leave_out(left_out(row, store))
             if config.state is None:
-                remove_uncommitted(row, config, table.session)
+                remove_uncommitted(row, store)
 
         if isinstance(engine, SparkEngine):
             self._loop = Loop(
@@ -236,15 +245,17 @@ class Driver:
                 engine=engine,
                 stop=self._stop,
                 report=self._committed,
-                isolator=self._isolator(engine, table, source, records) if config.isolate else None,
+                isolator=self._isolator(engine, store, source, records) if config.isolate else None,
                 claimed=claimed,
                 mirror=show,
                 memory=self._memory(),
             )
         else:
-            self._loop = self._stateful(engine, table, fence, source, records, claimed=claimed, mirror=show)
+            self._loop = self._stateful(engine, store, fence, source, records, claimed=claimed, mirror=show)
         self._supervision.loop(self._loop, engine, fence)
         self._serve_metrics(spark)
+        if config.awaits_epoch:
+            Path(WARM_FILE).touch()
         if not self._stop.is_set():
             self._loop.run()
         if mirror is not None:
@@ -253,7 +264,7 @@ class Driver:
     def _runner(
         self,
         spark: SparkSession,
-        table: CassandraFenceTable,
+        store: FenceStore,
         properties: Mapping[str, str],
         decoding: Decoding,
     ) -> Runner:
@@ -263,13 +274,14 @@ class Driver:
         from fencepost.spark.runner import runner  # noqa: PLC0415
 
         config = self._config
-        states = self._pinned_states(spark, table)
+        states = self._pinned_states(spark, store)
         function = load(config.entrypoint, self._environment.code_dir)
         sinks = open_sinks(
             config,
-            session=table.session,
+            session=store.cassandra,
+            fences=store.postgresql,
             credentials=self._environment.credentials,
-            tls=self._connections.tls(),
+            tls=fence_tls(config, self._environment),
             kafka_properties=properties,
             code_dir=self._environment.code_dir,
             options_dir=self._environment.sink_options,
@@ -284,20 +296,24 @@ class Driver:
             states=states,
         )
 
-    def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
+    def _pinned_states(self, spark: SparkSession, store: FenceStore) -> Mapping[str, DataFrame]:
         if not self._config.pinned_states:
             return {}
         from fencepost.driver import pinned_states  # noqa: PLC0415 - few runs need it
 
-        host = self._environment.variables.get(Variable.POD_IP)
-        found = pinned_states.stored(spark, self._config, self._keys, host=host, session=table.session)
+        host = self._serving_host()
+        found = pinned_states.stored(spark, self._config, self._keys, host=host, session=cassandra_of(store))
         self._lap("pinned states")
         return found
+
+    def _serving_host(self) -> str | None:
+        """Return the pod's address for the executors, None where all tasks are in this pod."""
+        return None if session.is_local(self._config) else self._environment.variables.get(Variable.POD_IP)
 
     def _stateful(
         self,
         query: StatefulQuery,
-        table: CassandraFenceTable,
+        store: FenceStore,
         fence: Fence,
         source: KafkaLog,
         records: KafkaRecords,
@@ -311,7 +327,8 @@ class Driver:
         from fencepost.state.cassandra import CassandraChunks, CassandraFileIndex  # noqa: PLC0415
 
         config, keyspace = self._config, self._config.fence_keyspace
-        snapshots = SnapshotTable(table.session, keyspace)
+        session = cassandra_of(store)
+        snapshots = SnapshotTable(session, keyspace)
         run = StatefulRun(
             config=config,
             driver=self._environment.driver,
@@ -319,11 +336,9 @@ class Driver:
             source=source,
             records=records,
             query=query,
-            serve=partial(
-                checkpoint_service.serve, config, self._keys, host=self._environment.variables.get(Variable.POD_IP)
-            ),
-            chunks=CassandraChunks(table.session, keyspace, config.pipeline),
-            index=CassandraFileIndex(table.session, keyspace, config.pipeline),
+            serve=partial(checkpoint_service.serve, config, self._keys, host=self._serving_host()),
+            chunks=CassandraChunks(session, keyspace, config.pipeline),
+            index=CassandraFileIndex(session, keyspace, config.pipeline),
             snapshots=lambda: snapshots.checkpoints(config.pipeline),
             stop=self._stop,
             report=self._committed,
@@ -339,9 +354,10 @@ class Driver:
         """Make sure that a batch can be run before the claim.
 
         Not after the first executor but before it: what Spark loads for the empty batch overlaps the executor's start.
-        Code that has claimed before has passed the warm-up, and its first batch does what an empty one would do.
+        Code that has claimed before has passed the warm-up, and its first batch does what an empty one would do.  A run
+        that awaits its epoch has the time for it.
         """
-        if not self._connections.has_claimed_before or self._config.isolate:
+        if not self._connections.has_claimed_before or self._config.isolate or self._config.awaits_epoch:
             engine.warm()
             return
         engine.check()
@@ -350,6 +366,7 @@ class Driver:
     def _committed(self, report: Report) -> None:
         self._run_metrics.committed(report)
         log_committed(report)
+        self._telemetry.committed(report)
 
     def _memory(self) -> Measure:
         return unmeasured if self._jvm is None else DriverMemory(self._jvm.process.pid)
@@ -357,7 +374,9 @@ class Driver:
     def _serve_metrics(self, spark: SparkSession) -> None:
         jvm = self._jvm.process.pid if self._jvm is not None else None
         variables, epoch = self._environment.variables, self._config.epoch
-        metrics_endpoint.start(self._run_metrics, spark, variables, epoch=epoch, jvm_process=jvm)
+        metrics_endpoint.start(
+            self._run_metrics, spark, variables, epoch=epoch, jvm_process=jvm, sent=self._telemetry.sent
+        )
 
     def _mirror(self, properties: Mapping[str, str]) -> GroupMirror | None:
         from fencepost.kafka.mirror import ConsumerGroup, GroupMirror  # noqa: PLC0415
@@ -365,12 +384,10 @@ class Driver:
         name = self._config.source.mirror_to_group
         return GroupMirror(ConsumerGroup(name, properties), name) if name else None
 
-    def _isolator(
-        self, engine: Engine, table: CassandraFenceTable, source: KafkaLog, records: KafkaRecords
-    ) -> Isolator:
+    def _isolator(self, engine: Engine, store: FenceStore, source: KafkaLog, records: KafkaRecords) -> Isolator:
         from fencepost.driver.recovery.dead_letters import stored_letters  # noqa: PLC0415 - few runs isolate a record
 
-        letters = stored_letters(self._config, table.session)
+        letters = stored_letters(self._config, store)
         return Isolator(engine=engine, source=source, records=records, letters=letters, stopping=self._stop.is_set)
 
     @contextmanager

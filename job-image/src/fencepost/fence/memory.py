@@ -46,6 +46,14 @@ class MemoryFenceTable:
         self.after("read")
         return row
 
+    def read_epoch(self, pipeline: str) -> int | None:
+        """Return the row's epoch."""
+        self.before("read_epoch")
+        with self._lock:
+            row = self.rows.get(pipeline)
+        self.after("read_epoch")
+        return None if row is None else row.epoch
+
     def insert(self, row: FenceRow) -> bool:
         """Insert unless there is a row."""
         self.before("insert")

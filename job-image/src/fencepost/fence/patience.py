@@ -36,12 +36,17 @@ class Patience:
         """Return the deadline of a request that begins now."""
         return Deadline(self)
 
-    def ask(self, request: Callable[[], T]) -> T:
-        """Return the answer to a request that may be repeated. Raises FenceUnavailable when the patience ends."""
+    def ask(self, request: Callable[[], T], *, final: type[FenceUnavailable] | tuple[()] = ()) -> T:
+        """Return the answer to a request that may be repeated. Raises FenceUnavailable when the patience ends.
+
+        An error of the kind `final` ends it at once.
+        """
         deadline = self.begin()
         while True:
             try:
                 return request()
+            except final:
+                raise
             except FenceUnavailable as error:
                 deadline.pause_or_raise(error)
 

@@ -7,6 +7,7 @@ once or not at all:
 - the operator creates the row at epoch 0 and takes it over (epoch + 1, no driver) before each run;
 - the driver claims the epoch that it was given, once; its twin finds another driver there;
 - the driver commits, once per batch; after a takeover the condition fails and it is fenced;
+- a driver that hands over ends its epoch when it stops, as the operator would by a takeover;
 - the operator rewinds an unclaimed row: it sets the offsets back, after the sinks' rows beyond them are deleted;
 - the operator releases the row of a deleted pipeline: the row stays without an owner, so that epochs, versions and
   write timestamps never start over, and whoever creates the pipeline again adopts it.
@@ -67,6 +68,13 @@ class Fence:
         row = self._table.read(self._pipeline)
         return None if row is None or row.is_released else row
 
+    def read_epoch(self) -> int | None:
+        """Return the epoch, None without a row: by a cheap read, which may miss the newest change for a moment.
+
+        Raises FenceUnavailable at the first failure.
+        """
+        return self._table.read_epoch(self._pipeline)
+
     def check_held(self, row: FenceRow, *, seconds: float) -> None:
         """Raise Fenced or FenceMissing where the driver of `row` holds the fence no more.
 
@@ -74,6 +82,14 @@ class Fence:
         """
         found = replace(self._patience, seconds=seconds).ask(lambda: self._table.read(self._pipeline))
         open_to(found, self._pipeline, epoch=row.epoch, driver=row.driver or "")
+
+    def end_epoch(self, row: FenceRow, *, seconds: float) -> None:
+        """Begin the next epoch in the place of the operator, as the last change of the driver of `row`.
+
+        A driver may always give up its own epoch: what it has committed stays, and it commits nothing afterwards.
+        Raises Fenced where the row moved, and FenceUnavailable where the outcome is not known after `seconds`.
+        """
+        self._change(row, self._taken(row, row.owner), patience=replace(self._patience, seconds=seconds))
 
     def create(self, owner: str) -> FenceRow:
         """Insert the row at epoch 0 unless there is one, and adopt a released one; return the row that is there.
@@ -214,6 +230,7 @@ class Fence:
         checkpoint: bytes | None = None,
         state_bytes: int | None = None,
         figures: Mapping[str, int] | None = None,
+        has_output: bool = True,
     ) -> FenceRow:
         """Move the offsets, in the epoch, by the driver and from the version of `before`; return the new row.
 
@@ -222,7 +239,7 @@ class Fence:
         it had for a partition that moves without one.  None leaves `growth_barrier`, `log_ends`, the watermark,
         `checkpoint`, `state_bytes` and `figures` as the row has them.  `dead_letter` is the one record of this batch
         when it was set aside, 'topic/partition@offset'.  `record_times` are those of the batch: the row keeps the
-        largest of each partition.
+        largest of each partition.  `has_output` is whether the batch was written to the sinks.
         Raises Fenced when another owner has the row: the caller must end its process at once.  Raises FenceClockSkew
         when the timestamp would be too far ahead of the database's time.
         """
@@ -234,6 +251,7 @@ class Fence:
             committed_at=datetime.fromtimestamp(self._now() / 1e6, UTC),
             records=records,
             duration_ms=duration_ms,
+            output_token=before.write_timestamp if has_output else before.output_token,
             dead_letters=before.dead_letters + (dead_letter is not None),
             last_dead_letter=dead_letter or before.last_dead_letter,
             watermark=seen.watermark,
@@ -310,6 +328,7 @@ class Fence:
                 epoch=ended.epoch + 1,
                 version=ended.version + 1,
                 clock=self._clock.lenient_stamp(ended.clock + 2),
+                output_token=ended.output_token,
             )
             self._change(ended, after)
         except Fenced as error:
@@ -382,12 +401,12 @@ class Fence:
             planned_log=None,
         )
 
-    def _change(self, before: FenceRow, after: FenceRow) -> FenceRow:
+    def _change(self, before: FenceRow, after: FenceRow, *, patience: Patience | None = None) -> FenceRow:
         """Apply one swap, whatever happens to the request; return `after` once it is known to be applied.
 
         Raises Fenced, FenceUnavailable, and FenceSwapRefused where the refusals do not end within the patience.
         """
-        deadline = self._patience.begin()
+        deadline = (patience or self._patience).begin()
         while True:
             is_refused = False
             try:

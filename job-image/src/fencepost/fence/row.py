@@ -33,6 +33,8 @@ class FenceRow:
     `accepted_until` has, per partition, up to where a user has accepted whatever retention deletes before it is read;
     the next run continues under that acceptance, and a rewind ends it.
     `committed_at`, `duration_ms` and `records` are of the last batch.
+    `output_token` is the write timestamp of the last committed batch that wrote to the sinks, 0 before the first one: a
+    sink that keeps batches apart learns from it which of them are committed.  It stays for as long as the row.
     `leader_epochs` maps a partition to the leader epoch of the record before its offset, or to a later one under which
     that record was still there: with it a reader finds where a truncated log diverges.  `epoch_starts` has the first
     record that was read of that epoch, where it is the record's own.  `growth_barrier` maps the old partitions of a
@@ -75,6 +77,7 @@ class FenceRow:
     committed_at: datetime | None = None
     records: int | None = None
     duration_ms: int | None = None
+    output_token: int = 0
     dead_letters: int = 0
     last_dead_letter: str | None = None
     watermark: int | None = None

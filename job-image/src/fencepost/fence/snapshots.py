@@ -34,6 +34,7 @@ class Trigger(StrEnum):
     SCHEDULE = "Schedule"
     SPEC_CHANGE = "SpecChange"
     ON_DEMAND = "OnDemand"
+    TRIAL = "Trial"
     REWIND = "Rewind"
 
 

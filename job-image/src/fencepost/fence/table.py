@@ -20,7 +20,14 @@ class FenceTable(Protocol):
     """
 
     def read(self, pipeline: str) -> FenceRow | None:
-        """Return the row by a linearizable read, which also settles changes in flight."""
+        """Return the row by a linearizable read: it has each change that was acknowledged.
+
+        A change in flight may be applied after it only where its condition still holds then.
+        """
+        ...
+
+    def read_epoch(self, pipeline: str) -> int | None:
+        """Return the row's epoch by a read that costs little; it may miss the newest change for a moment."""
         ...
 
     def insert(self, row: FenceRow) -> bool:

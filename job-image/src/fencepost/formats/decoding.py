@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fencepost.contract import Reason
+from fencepost.contract import Reason, offset_key, record_place
 from fencepost.contract.formats import Format, RecordFormat
 from fencepost.errors import DriverError, RecordFailed, as_worker_error
 from fencepost.formats import wire
@@ -159,9 +159,9 @@ def _check_fits(records: pa.RecordBatch, column: DecodedColumn, position: int, v
 
 def _undecodable(records: pa.RecordBatch, column: DecodedColumn, position: int, error: Exception) -> RecordFailed:
     topic, partition, offset = (records.column(name)[position].as_py() for name in ("topic", "partition", "offset"))
-    text = f"{type(error).__name__}: {error}"[:_LONGEST]
+    place, text = record_place(offset_key(topic, partition), offset), f"{type(error).__name__}: {error}"[:_LONGEST]
     return RecordFailed(
-        f"{topic}/{partition} offset {offset}: the {column.name} cannot be decoded as {column.schema.format}: {text}",
+        f"{place}: the {column.name} cannot be decoded as {column.schema.format}: {text}",
         reason=Reason.RECORD_UNDECODABLE,
         remedy="Correct the producer. spec.onPoison decides what happens to the record.",
     )

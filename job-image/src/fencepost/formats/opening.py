@@ -26,6 +26,6 @@ def open_decoding(source: KafkaSource, folder: Path, *, patience: float, task_pa
             reason=Reason.SCHEMA_INVALID,
             remedy="Add schemaRegistry.",
         )
-    access = Access.of(source.schema_registry, folder)
+    access = Access.of(source.schema_registry.url, folder, field="spec.source.kafka.schemaRegistry.credentialsFrom")
     columns = (decoded_column(name, each, access, patience=patience) for name, each in declared.items())
     return Decoding(tuple(replace(column, patience=task_patience) for column in columns))

@@ -35,6 +35,14 @@ LEADERLESS: Final = frozenset({
 })  # fmt: skip
 """No leader answers for the partition; another partition's may."""
 
+MOVED: Final = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+})  # fmt: skip
+"""Another broker leads the partition by now, or is about to: the next request finds it."""
+
+OFFSET_NONE: Final = -1
+"""In place of an offset: no record has the timestamp or a later one. A smaller one: the leader did not answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topics:
@@ -101,6 +109,34 @@ def positions_of(answers: Mapping[TopicPartition, Future[Any]]) -> dict[str, Pos
     if answers and not found:
         raise silence
     return found
+
+
+def first_offsets_of(answers: Mapping[TopicPartition, Future[Any]]) -> dict[str, int | None]:
+    """Return what the futures of `AdminClient.list_offsets` say of a timestamp: None where no record is as new.
+
+    A partition whose leader does not answer is absent.  Raises KafkaException for any other error.
+    """
+    found: dict[str, int | None] = {}
+    for partition, answer in answers.items():
+        try:
+            offset = answer.result().offset
+        except KafkaException as error:
+            if error.args[0].code() not in LEADERLESS | MISSING:
+                raise
+            continue
+        if offset >= OFFSET_NONE:
+            found[offset_key(partition.topic, partition.partition)] = None if offset == OFFSET_NONE else offset
+    return found
+
+
+def moved_of(answers: Mapping[TopicPartition, Future[Any]]) -> list[TopicPartition]:
+    """Return the partitions of which a broker answered that another one leads them."""
+    failures = ((partition, answer.exception()) for partition, answer in answers.items())
+    return [
+        partition
+        for partition, error in failures
+        if isinstance(error, KafkaException) and error.args[0].code() in MOVED
+    ]
 
 
 def refusal(errors: Iterable[KafkaError]) -> KafkaError | None:

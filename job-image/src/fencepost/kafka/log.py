@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from fencepost.batch import Watermarks
 from fencepost.contract import KafkaEndpoint, Reason, kafka_properties, offset_key, split_offset_key
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.fence.patience import Patience
-from fencepost.kafka.answers import Topics, positions_of, refusal, topics_of
+from fencepost.kafka.answers import Topics, first_offsets_of, moved_of, positions_of, refusal, topics_of
 
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one answer."""
@@ -74,7 +74,8 @@ class KafkaLog:
         make: Callable[[dict[str, Any]], AdminClient] = lambda settings: AdminClient(settings, logger=QUIET),
     ) -> None:
         self._servers = properties["bootstrap.servers"]
-        self._is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
+        is_committed = properties.get("isolation.level", "").lower() != "read_uncommitted"
+        self._isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         self._complaints: deque[KafkaError] = deque(maxlen=20)
         self._admin = admin_client(properties, self._complaints, make)
         self._topics = list(topics)
@@ -97,17 +98,36 @@ class KafkaLog:
                 found = self._look()
             except KafkaException as error:
                 self._missing_for = {}
-                self._admin.poll(0)
-                cause = refusal((error.args[0], *self._complaints))
-                if cause is not None:
-                    raise refused(self._servers, cause) from error
-                down = unreachable(self._servers, f"did not answer: {error.args[0]}")
-                if self._stopping():
+                down, is_refused = self._down(error)
+                if is_refused or self._stopping():
                     raise down from error
                 deadline.pause_or_raise(down)
             else:
                 self._complaints.clear()
                 return found
+
+    def offsets_at(self, time: int, partitions: Collection[str]) -> Mapping[str, int | None]:
+        """Return the first offset of each partition whose record is at least as new; see the port.
+
+        One round trip, and a second one for partitions whose leader has just moved.
+        """
+        spec = OffsetSpec.for_timestamp(time)
+        try:
+            answers = self._ask([TopicPartition(*split_offset_key(key)) for key in partitions], spec, self._isolation)
+            found = first_offsets_of(answers)
+            if moved := moved_of(answers):
+                found |= first_offsets_of(self._ask(moved, spec, self._isolation))
+            return found
+        except KafkaException as error:
+            raise self._down(error)[0] from error
+
+    def _down(self, error: KafkaException) -> tuple[DependencyDown, bool]:
+        """Return why Kafka does not answer, and whether it refuses the credentials."""
+        self._admin.poll(0)
+        cause = refusal((error.args[0], *self._complaints))
+        if cause is not None:
+            return refused(self._servers, cause), True
+        return unreachable(self._servers, f"did not answer: {error.args[0]}"), False
 
     def _look(self) -> Watermarks:
         """List the offsets, then ask the ids: an id that is still the same proves that the offsets were of it."""
@@ -116,10 +136,9 @@ class KafkaLog:
             if topics.leaderless:
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no partition has a leader"))
             return Watermarks(begins={}, ends={}, topic_ids={}, missing=self._missing(topics))
-        committed = IsolationLevel.READ_COMMITTED if self._is_committed else IsolationLevel.READ_UNCOMMITTED
         asked = (  # together: they cost one round trip
-            self._ask(topics.partitions, _EARLIEST, committed),
-            self._ask(topics.partitions, _LATEST, committed),
+            self._ask(topics.partitions, _EARLIEST, self._isolation),
+            self._ask(topics.partitions, _LATEST, self._isolation),
             self._ask(topics.partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED),
         )
         begins, ends, high = (positions_of(answers) for answers in asked)

@@ -9,10 +9,13 @@ import base64
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +81,29 @@ class RecordLog:
             ends={key: end for key, (_, end) in every.items()},
             topic_ids={topic: topic for topic in self._topics},
         )
+
+    def offsets_at(self, time: int, partitions: Collection[str]) -> Mapping[str, int | None]:
+        """Return the first offset of each partition whose record is at least as new; see the port."""
+        found: dict[str, int | None] = {}
+        for key in partitions:
+            offsets, newest = self._newest.get(key, ([], []))
+            place = bisect_left(newest, time * 1000)
+            found[key] = offsets[place] if place < len(offsets) else None
+        return found
+
+    @cached_property
+    def _newest(self) -> Mapping[str, tuple[Sequence[int], Sequence[int]]]:
+        """By partition, its offsets, and the largest timestamp up to each in µs. All files are loaded by then."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT topic, partition, offset, ifnull(timestamp, -1) FROM fencepost_records"
+                " ORDER BY topic, partition, offset"
+            )
+            parts = {key: list(group) for key, group in groupby(rows, key=lambda row: offset_key(*row[:2]))}
+        return {
+            key: ([row[2] for row in part], list(accumulate((row[3] for row in part), max)))
+            for key, part in parts.items()
+        }
 
     def _placed(
         self, path: Path, topic: str | None, connection: sqlite3.Connection

@@ -23,7 +23,7 @@ from fencepost.batch import between
 from fencepost.contract import DriverConfig, ExitCode, Reason, Verdict
 from fencepost.driver import signals
 from fencepost.driver.loop import Loop
-from fencepost.driver.ports import Log, Records
+from fencepost.driver.ports import Records, TimedLog
 from fencepost.driver.reporting import verdict
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.errors import BadSpec
@@ -241,7 +241,9 @@ class LocalRun:
         milliseconds = round((time.monotonic() - began) * 1000)
         self._emit(Event(committed=Committed(records=written.records, rows=written.rows, milliseconds=milliseconds)))
 
-    def _source(self, config: DriverConfig, database: Database) -> tuple[Log, Records, Mapping[str, str], Read | None]:
+    def _source(
+        self, config: DriverConfig, database: Database
+    ) -> tuple[TimedLog, Records, Mapping[str, str], Read | None]:
         """Return the log, single records, librdkafka's properties, and what reads for the tasks; None is Kafka's."""
         if self._request.files:
             read = partial(record_log.read, self._request.database)

@@ -46,6 +46,11 @@ class BatchToken:
     offsets: Mapping[str, tuple[int, int]]
     is_repeated: bool = False
     """Whether an earlier run planned some of the batch, and may have written it."""
+    committed: int = 0
+    """The token of the last batch that is committed, 0 before the first one. Known to `begin` and `finish` alone: what
+    has a higher token is not committed, and its records come again."""
+    rows: int = 0
+    """How many rows the sink's tasks have reported. Known to `finish` alone."""
 
     @property
     def is_warm_up(self) -> bool:
@@ -118,6 +123,9 @@ class PurgeToken:
     epoch: int
     token: int
     offsets: Mapping[str, tuple[int, int]]
+    committed: int = 0
+    """The token of the last batch that is committed, 0 before the first one, and where a restored fence lacks it: then
+    delete by `offsets` alone."""
 
 
 class PurgeableSink(Sink):

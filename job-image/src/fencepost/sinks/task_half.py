@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
+from time import time_ns
 from typing import Final
 
 import pyarrow as pa
@@ -20,8 +21,8 @@ REPORT_INTERVAL: Final = 2.0
 """Seconds between two reports of a task's rows."""
 FILLER: Final = bytes(65_536)
 """As large as a Python worker's output buffer (spark.buffer.size), so that a report leaves it at once."""
-WORK: Final = ("rows", "size", "reading", "writing", "retries")
-"""As in `fencepost.batch.SinkWork`, with microseconds."""
+WORK: Final = ("rows", "size", "reading", "writing", "retries", "read_until", "wrote_from")
+"""As in `fencepost.batch.SinkWork`, with microseconds in place of seconds."""
 MEMORY: Final = ("container", "limit", "python", "jvm")
 """As in `fencepost.batch.WorkerMemory`."""
 _FIGURES: Final = (*WORK, *MEMORY)
@@ -72,6 +73,7 @@ class _Measured:
         self._batches = iter(batches)
         self.rows = self._size = 0
         self._reading = 0.0
+        self._read_until = self._wrote_from = 0
         self.since = time.monotonic()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -83,6 +85,8 @@ class _Measured:
             batch = next(self._batches)
         finally:
             self._reading += time.monotonic() - before
+            self._read_until = time_ns() // 1000
+        self._wrote_from = self._wrote_from or self._read_until
         self._size += batch.nbytes
         return batch
 
@@ -91,7 +95,9 @@ class _Measured:
         now = time.monotonic()
         writing = max(0.0, now - self.since - self._reading)
         memory = astuple(task_memory.seen())
-        figures = (self.rows, self._size, int(self._reading * 1e6), int(writing * 1e6), take_retries(), *memory)
+        moments = (self._read_until, self._wrote_from)
+        spent = (int(self._reading * 1e6), int(writing * 1e6))
+        figures = (self.rows, self._size, *spent, take_retries(), *moments, *memory)
         self.rows, self._size, self._reading, self.since = 0, 0, 0.0, now
         columns = [pa.array([sink]), *(pa.array([figure], pa.int64()) for figure in figures), pa.array([filler])]
         return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)

@@ -121,7 +121,7 @@ class SparkEngine:
         context = batch_context.of_batch(
             self._config, self._spark, batch, row, is_repeated=batch.is_repeated, states=self._states
         )
-        token = record_batches.token_of(context)
+        token = replace(record_batches.token_of(context), committed=row.output_token)
         self._sinks.begin(token)
         cores = self._cores()
         parts = slices(
@@ -132,7 +132,7 @@ class SparkEngine:
             left_out=self._left_out,
         )
         written = self._run(parts, context, check=False, since=before)
-        self._sinks.finish(token)
+        self._sinks.finish(token, written.work)
         call_sites.stop_recording(self._config.spark_conf)
         self._compile()
         if written.records:

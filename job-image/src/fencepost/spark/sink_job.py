@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
@@ -47,10 +48,10 @@ class SinkJob:
         for name, sink in self._sinks.items():
             _guarded(name, partial(sink.begin, token))
 
-    def finish(self, token: BatchToken) -> None:
-        """Complete a batch in the sinks, before the fence's commit."""
+    def finish(self, token: BatchToken, work: Mapping[str, SinkWork]) -> None:
+        """Complete a batch in the sinks, before the fence's commit; `work` is what its tasks did for each."""
         for name, sink in self._sinks.items():
-            _guarded(name, partial(sink.finish, token))
+            _guarded(name, partial(sink.finish, replace(token, rows=work[name].rows)))
 
     def check(self, name: str, columns: StructType) -> None:
         """Raise BadSpec when the columns do not fit the sink."""
@@ -77,8 +78,10 @@ class SinkJob:
         text = str(reports._jdf.collectAsList().toString())  # noqa: SLF001 - Spark's public JVM API
         work = dict.fromkeys(self._sinks, SinkWork())
         for name, *figures in _REPORT.findall(text):
-            rows, size, reading, writing, retries, *memory = map(int, figures)
-            work[name] += SinkWork(rows, size, reading / 1e6, writing / 1e6, retries)
+            rows, size, reading, writing, retries, read_until, wrote_from, *memory = map(int, figures)
+            work[name] += SinkWork(
+                rows, size, reading / 1e6, writing / 1e6, retries, read_until / 1e6, wrote_from / 1e6
+            )
             self.memory = self.memory.largest(WorkerMemory(*memory))
         return work
 

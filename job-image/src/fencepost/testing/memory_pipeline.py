@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.contract import CassandraEndpoint, DriverConfig, KafkaSource, StateConfig
+from fencepost.contract import DriverConfig, KafkaSource, StateConfig
 from fencepost.driver.reporting.commit_report import Report
 from fencepost.driver.stateful.run import StatefulRun
 from fencepost.fence import Fence, FenceError, FenceRow
@@ -165,7 +165,6 @@ class MemoryPipeline:
                 max_records_per_batch=sum(end - begins[key] for key, end in ends.items()),
             ),
             sinks=(),
-            cassandra=CassandraEndpoint(contact_points=()),
             fence_keyspace="",
             consistency="LOCAL_QUORUM",
             batch_interval=0.0,

@@ -96,7 +96,13 @@ def _written(subject: Subject) -> PurgeableSink:
 def _second_half(subject: Subject, *, after: int = 0) -> PurgeToken:
     """Return the purge of the second half of the rows, `after` takeovers and one more after the first batch."""
     wrote, next_one = token_of(half_of(subject.rows, 1), after=after), token_of(subject.rows, after=after + 1)
-    return PurgeToken(pipeline=wrote.pipeline, epoch=next_one.epoch, token=next_one.token - 1, offsets=wrote.offsets)
+    return PurgeToken(
+        pipeline=wrote.pipeline,
+        epoch=next_one.epoch,
+        token=next_one.token - 1,
+        offsets=wrote.offsets,
+        committed=wrote.token,
+    )
 
 
 def _counts(sink: PurgeableSink, purge: PurgeToken, expected: int) -> None:

@@ -105,8 +105,11 @@ class SinkContract:
         """What was one batch of one task becomes two batches, the first of which ends within it."""
         first, successor = subject.open(), subject.open()
         write_batch(first, token_of(subject.rows), [subject.rows])
+        committed = 0
         for number, half in enumerate((half_of(subject.rows, 0), half_of(subject.rows, 1)), start=1):
-            write_batch(successor, token_of(half, after=number), [half])
+            token = token_of(half, after=number, committed=committed)
+            write_batch(successor, token, [half])
+            committed = token.token
         expect(subject, subject.rows)
 
     def test_a_smaller_batch_is_repeated_as_part_of_a_larger_one(self, subject: Subject) -> None:
@@ -153,7 +156,7 @@ class SinkContract:
                 raise AssertionError(f"a frame with the misfit {name!r} was accepted")
 
 
-def token_of(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None) -> BatchToken:
+def token_of(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None, committed: int = 0) -> BatchToken:
     """Return the token of a batch of these rows, `after` takeovers after the first."""
     offsets: dict[str, tuple[int, int]] = {}
     if rows.num_rows and {"topic", "partition", "offset"} <= set(rows.schema.names):
@@ -165,6 +168,7 @@ def token_of(rows: pa.RecordBatch, *, after: int = 0, token: int | None = None) 
         version=3 + 3 * after,
         token=TOKEN + 3 * after if token is None else token,
         offsets=offsets,
+        committed=committed,
     )
 
 

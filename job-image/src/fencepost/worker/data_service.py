@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fencepost.contract import CASSANDRA_CREDENTIALS_DIR, CASSANDRA_TLS_DIR, DataServiceConfig
-from fencepost.fence.cassandra import tls
+from fencepost.fence import tls
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.errors import FenceError
 from fencepost.logs import write_to_stderr

@@ -1,6 +1,6 @@
 """Blocking requests in daemon threads of their own, with their results on the event loop.
 
-A thread per request, not a pool: a cluster that does not answer blocks no thread that another caller needs, and the
+A thread per request, not a pool: a database that does not answer blocks no thread that another caller needs, and the
 process ends without waiting for it.
 """
 
@@ -32,7 +32,7 @@ def in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
         threading.Thread(target=run, name=name, daemon=True).start()
     except RuntimeError as error:
         # A result like any other, so that what was taken for this work is given back.
-        failure = FenceUnavailable("the operator has no thread left for a request to Cassandra")
+        failure = FenceUnavailable("the operator has no thread left for a request to the fence")
         failure.__cause__ = error
         future.set_exception(failure)
     return future

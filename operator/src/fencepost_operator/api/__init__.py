@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from fencepost_operator.api.connections import CassandraConnection, KafkaConnection
+from fencepost_operator.api.connections import (
+    CassandraConnection,
+    FenceConnection,
+    KafkaConnection,
+    PostgresqlConnection,
+)
 from fencepost_operator.api.parsing import parse
 from fencepost_operator.api.pipeline import Pipeline, read_pipeline, read_status, write_status
 from fencepost_operator.api.reconcile_config import ReconcileConfig
@@ -24,22 +29,26 @@ from fencepost_operator.api.rewind import (
     write_rewind_status,
 )
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
-from fencepost_operator.api.spec.checkpoint import CassandraSpec, CheckpointSpec
-from fencepost_operator.api.spec.cluster import ClusterSpec, MasterSpec, WorkerSpec
+from fencepost_operator.api.spec.checkpoint import CassandraSpec, CheckpointSpec, PostgresqlSpec
+from fencepost_operator.api.spec.cluster import AutoscaleSpec, ClusterSpec, MasterSpec, WorkerSpec
 from fencepost_operator.api.spec.failures import (
     OnPoisonSpec,
     PoisonAction,
     RestartSpec,
     Rollback,
     StableAfterSpec,
+    Standby,
     UnprovenDeath,
     UpgradeSpec,
+    UpgradeStrategy,
+    UpgradeTrialSpec,
 )
 from fencepost_operator.api.spec.job import JobMode, JobSpec
 from fencepost_operator.api.spec.sinks import SinkSpec
 from fencepost_operator.api.spec.snapshots import KeepSpec, SnapshotsSpec
 from fencepost_operator.api.spec.source import KafkaSpec, SourceSpec
 from fencepost_operator.api.spec.state import StateSpec
+from fencepost_operator.api.spec.trials import TrialCompare, TrialLimits, TrialPromotion
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.status.durability import DurabilityStatus, WeakSetting
 from fencepost_operator.api.status.losses import (
@@ -61,12 +70,17 @@ from fencepost_operator.api.status.progress import (
     ThroughputStatus,
 )
 from fencepost_operator.api.status.runs import (
+    AutoscaleStatus,
     ClusterStatus,
     FailureStatus,
     FinishingStatus,
+    HandoffStatus,
     RollbackStatus,
     RunStatus,
     StableStatus,
+    StandbyStatus,
+    UpgradeTrialState,
+    UpgradeTrialStatus,
 )
 from fencepost_operator.api.status.snapshots import SnapshotsStatus, SnapshotStatus
 from fencepost_operator.api.trial import (
@@ -76,8 +90,8 @@ from fencepost_operator.api.trial import (
     PromotionState,
     RowCounts,
     Trial,
+    TrialJob,
     TrialPhase,
-    TrialPromotion,
     TrialResources,
     TrialSample,
     TrialSince,
@@ -90,6 +104,7 @@ from fencepost_operator.api.trial import (
 )
 from fencepost_operator.api.vocabulary import (
     ABANDON_ANNOTATION,
+    ACCEPT_CODE_ANNOTATION,
     ACCEPT_LOSS_ANNOTATION,
     ADOPT_ANNOTATION,
     CONFIRM_DEAD_ANNOTATION,
@@ -101,6 +116,7 @@ from fencepost_operator.api.vocabulary import (
     RETRY_ANNOTATION,
     REWIND_KIND,
     REWIND_PLURAL,
+    SERVED_TOO,
     SILENCE_ANNOTATION,
     SNAPSHOT_ANNOTATION,
     TRIAL_KIND,
@@ -121,6 +137,7 @@ from fencepost_operator.api.vocabulary import (
 
 __all__ = [
     "ABANDON_ANNOTATION",
+    "ACCEPT_CODE_ANNOTATION",
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "COMPLETED",
@@ -135,6 +152,7 @@ __all__ = [
     "RETRY_ANNOTATION",
     "REWIND_KIND",
     "REWIND_PLURAL",
+    "SERVED_TOO",
     "SILENCE_ANNOTATION",
     "SNAPSHOT_ANNOTATION",
     "TRIAL_KIND",
@@ -142,6 +160,8 @@ __all__ = [
     "VERSION",
     "WAITING",
     "AcceptedLossStatus",
+    "AutoscaleSpec",
+    "AutoscaleStatus",
     "CassandraConnection",
     "CassandraSpec",
     "CheckpointSpec",
@@ -157,7 +177,9 @@ __all__ = [
     "EventTimeStatus",
     "EventType",
     "FailureStatus",
+    "FenceConnection",
     "FinishingStatus",
+    "HandoffStatus",
     "JobMode",
     "JobSpec",
     "KafkaConnection",
@@ -177,6 +199,8 @@ __all__ = [
     "Pipeline",
     "PoisonAction",
     "PoisonFound",
+    "PostgresqlConnection",
+    "PostgresqlSpec",
     "ProcessUse",
     "Promotion",
     "PromotionState",
@@ -204,6 +228,8 @@ __all__ = [
     "Spec",
     "StableAfterSpec",
     "StableStatus",
+    "Standby",
+    "StandbyStatus",
     "State",
     "StateSpec",
     "Status",
@@ -212,6 +238,9 @@ __all__ = [
     "StoredStateStatus",
     "ThroughputStatus",
     "Trial",
+    "TrialCompare",
+    "TrialJob",
+    "TrialLimits",
     "TrialPhase",
     "TrialPromotion",
     "TrialResources",
@@ -222,6 +251,10 @@ __all__ = [
     "TrialStatus",
     "UnprovenDeath",
     "UpgradeSpec",
+    "UpgradeStrategy",
+    "UpgradeTrialSpec",
+    "UpgradeTrialState",
+    "UpgradeTrialStatus",
     "Violation",
     "WeakSetting",
     "WorkerSpec",

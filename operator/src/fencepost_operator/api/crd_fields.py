@@ -28,10 +28,12 @@ def missing_fields(plural: str, crd: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of our fields that a CRD of this kind lacks, such as `status.run.masterUid`, in order.
 
     `selectableFields[PATH]` is a field by which the operator selects and the CRD does not.  Of an object that is
-    missing, the path of the object alone is returned.
+    missing, the path of the object alone is returned; of a CRD without our version, `versions[NAME]`.
     """
     versions = [version for version in crd["spec"]["versions"] if version["name"] == VERSION]
-    schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}) if versions else {}
+    if not versions:
+        return (f"versions[{VERSION}]",)
+    schema = versions[0].get("schema", {}).get("openAPIV3Schema", {})
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return ()
     parts = schema.get("properties", {})

@@ -172,7 +172,7 @@ KafkaName = Annotated[
     Matching("[A-Za-z0-9._-]+", "a name in Kafka: letters, digits, dots, underscores and hyphens"),
 ]
 """The name of a topic or a consumer group's id."""
-RegistryUrl = Annotated[
+HttpAddress = Annotated[
     str,
     Field(max_length=500),
     Matching(

@@ -14,17 +14,25 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from fencepost.contract import Format, kafka_properties, spark_conf
+from fencepost.contract import RECORD_COLUMNS, Format, kafka_properties, spark_conf
 from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index_name, is_of_records_alone
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.forbidden_text import forbidden_text, printable
 from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
-from fencepost_operator.api.spec.checkpoint import CassandraSpec
+from fencepost_operator.api.spec.checkpoint import CheckpointSpec
+from fencepost_operator.api.spec.cluster import ClusterSpec
 from fencepost_operator.api.spec.failures import PoisonAction, Rollback
 from fencepost_operator.api.spec.job import JobMode
-from fencepost_operator.api.spec.sinks import SINK_KINDS, CassandraSinkSpec, CreateTableSpec, KafkaSinkSpec
+from fencepost_operator.api.spec.sinks import (
+    SINK_KINDS,
+    CassandraSinkSpec,
+    CreateTableSpec,
+    FilesSinkSpec,
+    KafkaSinkSpec,
+    PostgresqlSinkSpec,
+)
 from fencepost_operator.api.spec.source import KafkaSpec
 
 KEPT: Final = 256
@@ -64,26 +72,16 @@ def _parse(raw: Any) -> Spec | tuple[Violation, ...]:  # noqa: ANN401 - JSON
     return tuple(violations)
 
 
-def parse_checkpoint(written: Mapping[str, Any]) -> CassandraSpec | None:
+def parse_checkpoint(written: Mapping[str, Any]) -> CheckpointSpec | None:
     """Return where the fence row is, as far as a spec says so whose other fields are invalid."""
     found = parse({"spec": {**_REST, "checkpoint": written.get("checkpoint")}})
-    return found.checkpoint.cassandra if isinstance(found, Spec) else None
+    return found.checkpoint if isinstance(found, Spec) else None
 
 
 def parse_deletion_policy(written: Mapping[str, Any]) -> DeletionPolicy | None:
     """Return what a spec says whose other fields are invalid; None where it does not say it, or says it wrongly."""
     text = written.get("deletionPolicy")
     return DeletionPolicy(text) if isinstance(text, str) and text in set(DeletionPolicy) else None
-
-
-def pinned_snapshots(body: Mapping[str, Any], pipeline: str) -> Iterator[str]:
-    """Yield the snapshots of a pipeline that a body pins, by id, whatever else its spec says."""
-    found: Any = body
-    for name in ("spec", "source", "pinnedStates"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    for entry in found if isinstance(found, list) else ():
-        if isinstance(entry, Mapping) and entry.get("pipeline") == pipeline:
-            yield str(entry.get("snapshot"))
 
 
 _REST: Final = {
@@ -128,6 +126,9 @@ def _without_nulls(raw: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _contradictions(spec: Spec) -> Iterator[Violation]:
     """Yield the contradictions between fields that are each valid alone."""
+    if (spec.checkpoint.cassandra is None) is (spec.checkpoint.postgresql is None):
+        yield Violation("spec.checkpoint", "has cassandra and postgresql, or neither", "set exactly one of them")
+        return
     for refused in spark_conf.problems(spec.cluster.spark_conf, has_state=spec.stateful is not None):
         yield Violation(f"spec.cluster.sparkConf.{refused.key}", refused.problem, refused.remedy)
     for found in kafka_properties.problems(spec.source.kafka.properties):
@@ -145,12 +146,45 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
                 "does not name a partition of spec.source.kafka.topics",
                 "write it as topic/partition, and add the topic",
             )
+    yield from _worker_contradictions(spec.cluster)
+    if spec.checkpoint.cassandra is None:
+        yield from _needs_of_cassandra(spec)
     yield from _pinned_contradictions(spec)
     yield from _state_contradictions(spec)
     yield from _batch_contradictions(spec.source.kafka)
     yield from _format_contradictions(spec.source.kafka)
     yield from _sink_contradictions(spec)
     yield from size_violations(spec)
+
+
+def _worker_contradictions(cluster: ClusterSpec) -> Iterator[Violation]:
+    limits = cluster.autoscale
+    if limits is None:
+        return
+    if cluster.workers != 1:
+        yield Violation(
+            "spec.cluster.workers",
+            f"is {cluster.workers} beside autoscale, which chooses the number of workers",
+            "remove it; where another autoscaler sets it, remove one of the two",
+        )
+    if limits.min_workers > limits.max_workers:
+        place = "spec.cluster.autoscale.minWorkers"
+        yield Violation(place, f"is more than maxWorkers, {limits.max_workers}", "lower it")
+
+
+def _needs_of_cassandra(spec: Spec) -> Iterator[Violation]:
+    """Yield what only a fence in Cassandra may have beside it."""
+    why, remedy = "and spec.checkpoint has no cassandra", "or name spec.checkpoint.cassandra"
+    for index, sink in enumerate(spec.sinks):
+        if sink.cassandra:
+            place = f"spec.sinks[{index}].cassandra"
+            yield Violation(place, f"is a table in the cluster of the fence, {why}", f"name another kind, {remedy}")
+    if spec.job.mode is JobMode.STATEFUL:
+        stateless = f"set it to {JobMode.STATELESS}, {remedy}"
+        yield Violation("spec.job.mode", f"is {JobMode.STATEFUL}, whose state is in Cassandra, {why}", stateless)
+    if spec.source.pinned_states:
+        problem = f"names states, which are in Cassandra, {why}"
+        yield Violation("spec.source.pinnedStates", problem, f"remove it, {remedy}")
 
 
 def _pinned_contradictions(spec: Spec) -> Iterator[Violation]:
@@ -211,8 +245,12 @@ def _sink_contradictions(spec: Spec) -> Iterator[Violation]:
         names.add(sink.name)
         if sink.cassandra:
             yield from _table_contradictions(spec, sink.cassandra, f"{place}.cassandra", targets)
+        if sink.postgresql:
+            yield from _rows_contradictions(spec, sink.postgresql, f"{place}.postgresql", targets)
         if sink.kafka:
             yield from _topic_contradictions(spec, sink.kafka, f"{place}.kafka", targets)
+        if sink.files:
+            yield from _path_contradictions(sink.files, f"{place}.files", targets)
 
 
 def _table_contradictions(
@@ -221,7 +259,8 @@ def _table_contradictions(
     target = (sink.keyspace, sink.table)
     if target in others:
         yield Violation(f"{place}.table", "another sink writes to this table", "give each sink its own table")
-    if sink.keyspace == spec.checkpoint.cassandra.keyspace and sink.table in OWN_TABLES:
+    fence = spec.checkpoint.cassandra
+    if fence is not None and sink.keyspace == fence.keyspace and sink.table in OWN_TABLES:
         yield Violation(f"{place}.table", "is Fencepost's own table", "name another table")
     if sink.ttl is not None and sink.ttl_column is not None:
         yield Violation(f"{place}.ttl", "is there beside ttlColumn", "remove one of them")
@@ -232,6 +271,22 @@ def _table_contradictions(
     others.add(target)
     if sink.purge_index is not None:
         yield from _index_contradictions(sink, f"{place}.purgeIndex", others)
+
+
+def _rows_contradictions(
+    spec: Spec, sink: PostgresqlSinkSpec, place: str, others: set[tuple[str, str]]
+) -> Iterator[Violation]:
+    fence = spec.checkpoint.postgresql
+    if fence is None:
+        why = "is a table in the database of the fence, and spec.checkpoint has no postgresql"
+        yield Violation(place, why, "name another kind, or name spec.checkpoint.postgresql")
+    elif sink.schema == fence.schema:
+        why = "is spec.checkpoint.postgresql.schema, the schema of Fencepost's own tables"
+        yield Violation(f"{place}.schema", why, "name another schema")
+    target = (f"postgresql {sink.schema}", sink.table)
+    if target in others:
+        yield Violation(f"{place}.table", "another sink writes to this table", "give each sink its own table")
+    others.add(target)
 
 
 def _index_contradictions(sink: CassandraSinkSpec, place: str, others: set[tuple[str, str]]) -> Iterator[Violation]:
@@ -265,15 +320,29 @@ def _key_contradictions(sink: CassandraSinkSpec, table: CreateTableSpec, place: 
         yield Violation(f"{place}.compaction", "has no class", "add one, such as class: TimeWindowCompactionStrategy")
 
 
+def _path_contradictions(sink: FilesSinkSpec, place: str, others: set[tuple[str, str]]) -> Iterator[Violation]:
+    target = (f"files {sink.endpoint}", sink.path)
+    if target in others:
+        yield Violation(f"{place}.path", "another sink writes to this path", "give each sink its own path")
+    others.add(target)
+
+
 def _topic_contradictions(
     spec: Spec, sink: KafkaSinkSpec, place: str, others: set[tuple[str, str]]
 ) -> Iterator[Violation]:
-    target = (f"kafka {sink.bootstrap_servers or spec.source.kafka.bootstrap_servers}", sink.topic)
-    if target in others:
-        yield Violation(f"{place}.topic", "another sink writes to this topic", "give each sink its own topic")
-    others.add(target)
-    if sink.bootstrap_servers in {None, spec.source.kafka.bootstrap_servers} and sink.topic in spec.source.kafka.topics:
-        yield Violation(f"{place}.topic", "is read by this pipeline", "name another topic")
+    if (sink.topic is None) is (sink.topic_column is None) or (sink.topic_column is None) is bool(sink.topics):
+        yield Violation(place, "has topic and topicColumn, or neither", "set topic, or topicColumn and topics")
+    if sink.topic_column in RECORD_COLUMNS:
+        yield Violation(f"{place}.topicColumn", "names a column with another meaning", "name another column")
+    for topic in sink.destinations:
+        field = f"{place}.topic{'s' if sink.topic is None else ''}"
+        target = (f"kafka {sink.bootstrap_servers or spec.source.kafka.bootstrap_servers}", topic)
+        if target in others:
+            yield Violation(field, f"another sink writes to topic {topic}", "give each sink its own topics")
+        others.add(target)
+        is_of_source = sink.bootstrap_servers in {None, spec.source.kafka.bootstrap_servers}
+        if is_of_source and topic in spec.source.kafka.topics:
+            yield Violation(field, f"topic {topic} is read by this pipeline", "name another topic")
     if sink.bootstrap_servers is None and (sink.properties or sink.properties_from):
         yield Violation(
             f"{place}.bootstrapServers",

@@ -12,7 +12,7 @@ from fencepost_operator.api.managers import manager_of
 from fencepost_operator.api.parsing import parse, parse_checkpoint, parse_deletion_policy
 from fencepost_operator.api.revision import Revision
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
-from fencepost_operator.api.spec.checkpoint import CassandraSpec
+from fencepost_operator.api.spec.checkpoint import CheckpointSpec
 from fencepost_operator.api.status import Status
 from fencepost_operator.api.vocabulary import FINALIZER, ObjectKey
 
@@ -41,16 +41,16 @@ class Pipeline:
     managed_by: str = ""
     """The tool that writes the spec from a repository: 'Argo CD', 'Flux' or 'Helm'; '' where none is known to."""
     superseded: Spec | None = None
-    """The spec of the object, which failed, while `spec` and `written` are the stable ones in its place."""
+    """The spec of the object, which failed or is tried first, while `spec` and `written` are kept ones."""
 
     @property
-    def checkpoint(self) -> CassandraSpec | None:
+    def checkpoint(self) -> CheckpointSpec | None:
         """Where the fence row is, None where that is not known.
 
         Of a deleted pipeline an invalid spec may say it too, unless the last valid one is kept and cannot be read now.
         """
         if isinstance(self.spec, Spec):
-            return self.spec.checkpoint.cassandra
+            return self.spec.checkpoint
         is_known = self.deleting_since is not None and not self.irretrievable
         return parse_checkpoint(self.written) if is_known else None
 
@@ -65,8 +65,8 @@ class Pipeline:
         policy = parse_deletion_policy(self.written) or spec.deletion_policy
         return replace(self, spec=spec, written=revision.written, refused=refused, deletion_policy=policy)
 
-    def rolled_back(self, revision: Revision, spec: Spec) -> Pipeline:
-        """Return the pipeline with a stable spec in place of its own one, which failed."""
+    def under_kept(self, revision: Revision, spec: Spec) -> Pipeline:
+        """Return the pipeline with a kept spec in place of its own one, which failed or is tried first."""
         own = self.spec if isinstance(self.spec, Spec) else None
         return replace(self, spec=spec, written=revision.written, superseded=own)
 

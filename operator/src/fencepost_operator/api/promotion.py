@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost_operator.api.codec import encode
-from fencepost_operator.api.trial import RowCounts, TrialPromotion, TrialSpec, TrialStatus
+from fencepost_operator.api.spec.trials import TrialPromotion
+from fencepost_operator.api.trial import RowCounts, TrialSpec, TrialStatus
 
 CHANGED_SINCE: Final = "the pipeline's spec was changed since the trial began; create another PipelineTrial"
 

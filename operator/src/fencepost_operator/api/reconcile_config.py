@@ -24,6 +24,25 @@ class ReconcileConfig:
     """Between two passes over a pipeline where nothing changes."""
     refresh_interval: float = 2.0
     """Between two passes where the status has just changed, as lag and offsets do while records flow."""
+    figures_interval: float = 15.0
+    """Least time between two writes of a status in which nothing but figures has changed."""
+    figures_per_second: float = 40.0
+    """Such writes for all pipelines together: with many pipelines, the time between two of one is longer."""
+    slowest_figures: float = 60.0
+    """Between two such writes of a pipeline, however many there are."""
+    look_interval: float = 600.0
+    """For how long what Kubernetes has shown of a pipeline at rest is used, as long as neither an event nor a census
+    shows a change."""
+    looks_per_second: float = 100.0
+    """At the figures of all pipelines at rest together: with many pipelines, each is looked at less often."""
+    slowest_look: float = 9.0
+    """Between two looks at the figures of a pipeline, however many there are.
+
+    With its jitter less than the time after which `Kubelets` forget since when a node is silent."""
+    census_holds: float = 180.0
+    """For how long a census that showed no change stands for looks at each pipeline."""
+    references_interval: float = 60.0
+    """For how long the ConfigMaps and Secrets that a pipeline at rest names count as unchanged."""
     poll_interval: float = 1.0
     """Between two passes while a change is expected."""
     stop_margin: float = 30.0

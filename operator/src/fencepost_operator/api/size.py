@@ -23,7 +23,7 @@ def size_violations(spec: Spec) -> Iterator[Violation]:
         "spec.source.kafka.properties": _size(dict(spec.source.kafka.properties)),
         "spec.source.kafka.startingOffsets.partitions": _size(dict(spec.source.kafka.starting_offsets.partitions)),
         "spec.sinks": sum(_size(encode(sink)) for sink in spec.sinks),
-        "spec.checkpoint.cassandra.contactPoints": _size(spec.checkpoint.cassandra.contact_points),
+        "spec.checkpoint": _size(encode(spec.checkpoint)),
     }
     total = sum(sizes.values())
     if total <= LONGEST_CONFIG:

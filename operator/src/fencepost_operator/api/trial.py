@@ -10,20 +10,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from fencepost_operator.api.checks import SET, DurationRange, Keywords, QuantityRange, Rule, keyed_by
+from fencepost_operator.api.checks import DurationRange, Keywords, Rule, keyed_by
 from fencepost_operator.api.codec import decode_leniently, encode
 from fencepost_operator.api.fields import (
-    Bytes,
-    ColumnName,
-    Count,
     Entrypoint,
     Image,
     Line,
     Offsets,
     PipelineName,
-    Resource,
     Seconds,
-    SinkName,
     SnapshotName,
     Time,
 )
@@ -32,7 +27,8 @@ from fencepost_operator.api.moments import MaybeSince
 from fencepost_operator.api.requests import read_request
 from fencepost_operator.api.spec import Violation
 from fencepost_operator.api.spec.job import CodeFromSpec
-from fencepost_operator.api.vocabulary import Condition, ObjectKey
+from fencepost_operator.api.spec.trials import TrialCompare, TrialLimits, TrialPromotion
+from fencepost_operator.api.vocabulary import KIND, Condition, ObjectKey
 
 
 class TrialPhase(StrEnum):
@@ -88,49 +84,6 @@ class TrialSince(Model):
     zone, such as 2026-01-31T12:00:00Z."""
     duration: Annotated[Seconds, DurationRange("1s", "168h", such_as="1h or 30m")] | None = None
     """What the pipeline had committed so long before the trial was created, such as 1h."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialCompare(Model):
-    """What is compared."""
-
-    sinks: Annotated[tuple[SinkName, ...], Field(max_length=100), SET] = ()
-    """Names of the sinks to compare. Defaults to each Cassandra sink."""
-    ignore_columns: Annotated[tuple[ColumnName, ...], Field(max_length=100), SET] = ()
-    """Columns that may differ, such as the time of processing."""
-    show_values: bool = False
-    """Whether samples show the values of the columns that differ. Without it they show the key and the columns' names:
-    whoever may read trials reads them."""
-    max_rows_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
-    """Most rows that the trial reads from Cassandra per second, so that the pipeline keeps its share."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialLimits(Model):
-    """What the trial may use."""
-
-    max_duration: Annotated[Seconds, DurationRange("1m", "24h", such_as="30m or 2h")] = 3600.0
-    """After this time the trial ends, with what it has compared."""
-    cpu: Resource | None = None
-    """CPUs that the trial requests; rounded up, its Spark tasks that run at the same time. Defaults to
-    cluster.worker.cores."""
-    memory: Annotated[Bytes, QuantityRange("1Gi", "2Gi or 4096Mi", because="Spark and Python share it")] | None = None
-    """Memory of the trial's pod. Defaults to cluster.worker.memory, and at least 2Gi."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPromotion(Model):
-    """When the trial's code becomes the pipeline's. Each bound counts rows of all sinks that are compared."""
-
-    changed_rows: Count = 0
-    """Most rows that may have changed."""
-    missing_rows: Count = 0
-    """Most rows that may be missing."""
-    added_rows: Count = 0
-    """Most rows that may be added."""
-    ignore_missing: bool = False
-    """Whether to promote where missing rows cannot be looked for, or whatever their number is. A table has them looked
-    for if its key holds the record's place or it has a purge index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +231,8 @@ class TrialStatus(Model):
     """First offset of each topic/partition that the new code reads."""
     until: Offsets = field(default_factory=dict)
     """Offset of each topic/partition where it ends: what the pipeline had committed."""
+    snapshot: str = ""
+    """Id of the snapshot that the new code begins with, with its state where the pipeline is stateful."""
     written_after: int | None = None
     """The fence row's clock at the start, in µs: rows of these records were written after it."""
     written_until: int | None = None
@@ -331,6 +286,8 @@ class Trial:
     spec: TrialSpec | tuple[Violation, ...]
     status: TrialStatus = field(default_factory=TrialStatus)
     deleting_since: datetime | None = None
+    owner_uid: str = ""
+    """The uid of the pipeline whose upgrade it is a part of, '' of a trial that a user created."""
 
 
 def read_trial(body: Mapping[str, Any]) -> Trial:
@@ -348,7 +305,14 @@ def read_trial(body: Mapping[str, Any]) -> Trial:
         spec=read_trial_spec(raw),
         status=decode_leniently(TrialStatus, body.get("status")),
         deleting_since=datetime.fromisoformat(deleted) if deleted else None,
+        owner_uid=_pipeline_of(metadata),
     )
+
+
+def _pipeline_of(metadata: Mapping[str, Any]) -> str:
+    """Return the uid of the pipeline that controls an object, '' without one."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in owners if each.get("controller") and each.get("kind") == KIND), "")
 
 
 def read_trial_spec(raw: object) -> TrialSpec | tuple[Violation, ...]:

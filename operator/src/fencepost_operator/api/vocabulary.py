@@ -14,6 +14,7 @@ from fencepost_operator.api.model import Model
 
 __all__ = [
     "ABANDON_ANNOTATION",
+    "ACCEPT_CODE_ANNOTATION",
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "CONFIRM_DEAD_ANNOTATION",
@@ -25,6 +26,7 @@ __all__ = [
     "RETRY_ANNOTATION",
     "REWIND_KIND",
     "REWIND_PLURAL",
+    "SERVED_TOO",
     "SILENCE_ANNOTATION",
     "SNAPSHOT_ANNOTATION",
     "TRIAL_KIND",
@@ -41,7 +43,10 @@ __all__ = [
 ]
 
 GROUP: Final = "streaming.fencepost.dev"
-VERSION: Final = "v1alpha1"
+VERSION: Final = "v1beta1"
+"""The version of the kinds that the operator and the CLI use, and the API server stores."""
+SERVED_TOO: Final = ("v1alpha1",)
+"""Versions that are served beside it, with the same schema."""
 PLURAL: Final = "streamingpipelines"
 KIND: Final = "StreamingPipeline"
 REWIND_PLURAL: Final = "pipelinerewinds"
@@ -51,6 +56,8 @@ TRIAL_KIND: Final = "PipelineTrial"
 FINALIZER: Final = f"{GROUP}/cleanup"
 ABANDON_ANNOTATION: Final = f"{GROUP}/abandon-fence"
 """Set when a deletion is to leave the fence row as it is, as when its Cassandra is gone for good."""
+ACCEPT_CODE_ANNOTATION: Final = f"{GROUP}/accept-code"
+"""The name of the PipelineTrial whose code a user accepts, whatever it found; it has no effect on other code."""
 ACCEPT_LOSS_ANNOTATION: Final = f"{GROUP}/accept-loss"
 """Which loss a user accepts: `<id> by=<who> [continue=<how>]`; it has no effect on another loss."""
 ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"

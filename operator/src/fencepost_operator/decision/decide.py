@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
 from fencepost_operator.api import Pipeline, Reason, ReconcileConfig, Spec
+from fencepost_operator.decision.cluster.autoscale import with_chosen_workers
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.decision import ActionFailure, Decision
 from fencepost_operator.decision.kafka.retention import backlog, data_risk
@@ -18,27 +19,33 @@ from fencepost_operator.decision.reporting.events import new_condition, status_e
 from fencepost_operator.decision.rewind.queue import rewinding
 from fencepost_operator.decision.rules import (
     deletion,
+    handoff,
     health,
     lost_records,
     preconditions,
     restart,
     rollback,
+    standby,
     start,
     suspend,
     upgrade,
+    upgrade_trial,
 )
 from fencepost_operator.decision.run import open_batch
 from fencepost_operator.decision.specs.rollback import stable_spec_is_missing
+from fencepost_operator.decision.specs.upgrade_trial import code_before_is_missing
 from fencepost_operator.decision.stages import (
     Draft,
     add_housekeeping,
     add_snapshot,
+    add_standby,
     link_runbook,
     note_queue,
     record,
     report_failure,
     report_invalid_spec,
     report_rollback,
+    report_upgrade_trial,
     rewind_updates,
 )
 from fencepost_operator.decision.status import update_status
@@ -54,12 +61,14 @@ PRECONDITIONS: Final[tuple[Precondition, ...]] = (
     deletion.is_deleted,
     preconditions.kubernetes_is_unreachable,
     preconditions.finalizer_is_missing,
+    handoff.next_run_is_unwanted,
 )
 """What needs neither a spec nor a fence row. The first one that concludes something decides."""
 
 SPEC_PRECONDITIONS: Final[tuple[Callable[[SpecContext], Outcome | None], ...]] = (
     suspend.is_suspended,
     stable_spec_is_missing,
+    code_before_is_missing,
 )
 """What needs a valid spec but no fence row."""
 
@@ -69,6 +78,8 @@ RULES: Final[tuple[Rule, ...]] = (
     upgrade.run_is_being_stopped,
     health.run_is_superseded,
     health.run_is_unresponsive,
+    upgrade_trial.new_code_is_tried,
+    handoff.next_run_gets_warm,
     upgrade.run_is_outdated,
     upgrade.master_is_lost,
     upgrade.cluster_has_drifted,
@@ -79,6 +90,7 @@ RULES: Final[tuple[Rule, ...]] = (
     lost_records.loss_needs_an_acceptance,
     rollback.new_spec_has_failed,
     restart.failure_needs_a_person,
+    standby.standby_does_not_fit,
     restart.failure_is_backing_off,
     health.topics_are_missing,
     health.reading_is_unobserved,
@@ -98,8 +110,10 @@ STAGES: Final[tuple[Stage, ...]] = (
     report_failure,
     note_queue,
     report_rollback,
+    report_upgrade_trial,
     report_invalid_spec,
     link_runbook,
+    add_standby,
     record,
     add_snapshot,
     add_housekeeping,
@@ -117,11 +131,11 @@ def decide(
     """Return the one decision about a pipeline at this moment; `failures` are of its last actions."""
     if is_paused(pipeline):
         return _left_alone(pipeline, observation, config)
+    status = update_status(pipeline, observation, config)
+    if status.cluster is not None:  # a standby that has taken over brought its own
+        observation = observation.seen_from(status.cluster.generation)
     context = Context(
-        pipeline=pipeline,
-        status=update_status(pipeline, observation, config),
-        observation=observation,
-        config=config,
+        pipeline=with_chosen_workers(pipeline, status), status=status, observation=observation, config=config
     )
     draft = _concluded(context, failures)
     for stage in STAGES:
@@ -146,6 +160,7 @@ def _concluded(context: Context, failures: Collection[ActionFailure]) -> Draft:
     outcome = rewinds.outcome or outcome_of(prepared)
     return Draft(
         context=context,
+        prepared=prepared,
         failures=tuple(failures),
         rewinds=rewinds,
         outcome=outcome,

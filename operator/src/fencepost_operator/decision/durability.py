@@ -76,7 +76,7 @@ def durability(pipeline: Pipeline, facts: DurabilityFacts | None, now: datetime)
         return before
     known = before.weak if before is not None and before.generation == pipeline.generation else ()
     weak = [
-        *_consistency(spec.checkpoint.cassandra),
+        *(_consistency(spec.checkpoint.cassandra) if spec.checkpoint.cassandra else ()),
         *(_of_side("cassandra.", known) if _is_transient(facts.cassandra) else _of_cassandra(spec, facts)),
         *_of_kafka(facts, known),
     ]
@@ -124,7 +124,7 @@ def _consistency(checkpoint: CassandraSpec) -> Iterator[WeakSetting]:
 def _of_cassandra(spec: Spec, facts: DurabilityFacts) -> Iterator[WeakSetting]:
     if not isinstance(facts.cassandra, Known):
         return
-    found, checkpoint = facts.cassandra.value, spec.checkpoint.cassandra
+    found, checkpoint = facts.cassandra.value, spec.checkpoint.cluster
     replicas = {name: _replicas(found, name, checkpoint) for name, keyspace in found.keyspaces.items() if keyspace}
     few: dict[int, list[str]] = {}
     for name, count in sorted(replicas.items()):
@@ -200,6 +200,7 @@ def _count(text: str) -> int | None:
 def _unknown_of_cassandra(facts: DurabilityFacts) -> Iterator[str]:
     if isinstance(facts.cassandra, Unknown):
         yield f"all settings of Cassandra ({facts.cassandra.message})"
+    if not isinstance(facts.cassandra, Known):
         return
     found = facts.cassandra.value
     if absent := sorted(name for name, keyspace in found.keyspaces.items() if keyspace is None):

@@ -7,34 +7,44 @@ from dataclasses import dataclass, replace
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import Action, InstallCluster, PruneCluster, TakeSnapshot
-from fencepost_operator.api import Reason, Status
+from fencepost_operator.api import Reason, Spec, Status
 from fencepost_operator.decision.cluster.cluster_pruning import stale_generations
-from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.kafka.snapshots import with_snapshots
 from fencepost_operator.decision.outcome import Outcome
 from fencepost_operator.decision.reporting.conditions import conditions
 from fencepost_operator.decision.rewind.queue import Rewinding, next_rewind
 from fencepost_operator.decision.rewind.step_status import RewindUpdate, reported
+from fencepost_operator.decision.rules.standby import refused_standby, superfluous_cluster, with_standby
+from fencepost_operator.decision.run.diagnosis import Diagnosis
+from fencepost_operator.decision.run.handoff import standby_of, without_handoff
 from fencepost_operator.decision.run.run_pruning import prune_runs
 from fencepost_operator.decision.specs.revisions import under_invalid_spec, with_revision
 from fencepost_operator.decision.specs.rollback import under_rollback
 from fencepost_operator.decision.specs.stability import with_stable
+from fencepost_operator.decision.specs.upgrade_trial import trial_to_create, under_upgrade_trial
 from fencepost_operator.decision.status import observed_since
 from fencepost_operator.decision.wording import detail, with_remedy, with_runbook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A decision in progress.  `failures` are of the pipeline's last actions; `action` is what is due so far."""
+    """A decision in progress.  `failures` are of the pipeline's last actions; `action` is what is due so far.
+
+    `prepared` is the context of a pipeline that may run, or why it may not.
+    """
 
     context: Context
+    prepared: RunContext | Outcome
     failures: tuple[ActionFailure, ...]
     rewinds: Rewinding
     outcome: Outcome
     status: Status
     action: Action | None
     is_queued: bool = False
+    of_standby: tuple[Action | None, ...] = ()
+    """What is due for a standby while no rule asks for anything."""
 
     def failure_of(self, action: Action | None) -> ActionFailure | None:
         """Return how that very action failed, None if it did not."""
@@ -64,6 +74,13 @@ def report_rollback(draft: Draft) -> Draft:
     return replace(draft, outcome=under_rollback(draft.context, draft.outcome))
 
 
+def report_upgrade_trial(draft: Draft) -> Draft:
+    """Report that the code before is in effect while new code is tried, and why it is not if that cannot begin."""
+    failure = draft.failure_of(trial_to_create(draft.context))
+    why = with_remedy(failure.message, failure.remedy) if failure is not None else ""
+    return replace(draft, outcome=under_upgrade_trial(draft.context, draft.outcome, why))
+
+
 def report_invalid_spec(draft: Draft) -> Draft:
     """Report the object's own spec where it is refused."""
     return replace(draft, outcome=under_invalid_spec(draft.context, draft.outcome))
@@ -76,6 +93,29 @@ def link_runbook(draft: Draft) -> Draft:
         return draft
     message = with_runbook(outcome.message, outcome.reason, draft.context.config.runbook_url)
     return replace(draft, outcome=replace(outcome, message=message))
+
+
+def add_standby(draft: Draft) -> Draft:
+    """Bring up the standby while no rule asks for anything, and free what one that was withdrawn has left."""
+    prepared, outcome, spec = draft.prepared, draft.outcome, draft.context.pipeline.spec
+    if outcome.action is not None:
+        return draft
+    if isinstance(spec, Spec) and spec.suspend:  # its Job, where it has one, was stopped first
+        status = without_handoff(outcome.status) if standby_of(outcome.status) is not None else outcome.status
+        return _with_status(draft, replace(status, standby=None))
+    if not isinstance(prepared, RunContext) or draft.rewinds.outcome is not None:
+        return draft
+    status, step = with_standby(prepared, outcome, outcome.status)
+    failure = draft.failure_of(step)
+    if failure is not None and isinstance(step, InstallCluster):
+        found = Diagnosis(category=failure.reason, summary=failure.message, special=failure.remedy)
+        status, step = refused_standby(replace(prepared, status=status), found)
+    left = superfluous_cluster(replace(prepared, status=status))
+    return replace(_with_status(draft, status), of_standby=(step, left))
+
+
+def _with_status(draft: Draft, status: Status) -> Draft:
+    return replace(draft, outcome=replace(draft.outcome, status=status))
 
 
 def record(draft: Draft) -> Draft:
@@ -109,7 +149,8 @@ def add_housekeeping(draft: Draft) -> Draft:
         return draft
     status, keep = with_revision(context, draft.status)
     status = with_stable(context, status)
-    action = _housekeeping(context, draft.failures, draft.rewinds.aside, keep, draft.action)
+    tries = trial_to_create(context)
+    action = _housekeeping(context, draft.failures, draft.rewinds.aside, keep, tries, draft.action, *draft.of_standby)
     return replace(draft, status=status, action=action)
 
 

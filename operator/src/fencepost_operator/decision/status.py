@@ -20,6 +20,7 @@ from fencepost_operator.api import (
     Status,
 )
 from fencepost_operator.backoff import restart_delay
+from fencepost_operator.decision.cluster.autoscale import autoscale
 from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
 from fencepost_operator.decision.durability import durability
@@ -29,10 +30,12 @@ from fencepost_operator.decision.kafka.snapshots import snapshots_seen
 from fencepost_operator.decision.run import commits
 from fencepost_operator.decision.run.blindness import unobserved_since
 from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_end
+from fencepost_operator.decision.run.handoff import takes_over, with_handoff, with_taken_over
 from fencepost_operator.decision.run.liveness import liveness_of
 from fencepost_operator.decision.run.stored_state import stored_state
 from fencepost_operator.decision.specs.rollback import with_rollback
 from fencepost_operator.decision.specs.stability import with_commits
+from fencepost_operator.decision.specs.upgrade_trial import with_upgrade_trial
 from fencepost_operator.desired import labels, names
 from fencepost_operator.observation import Known, Liveness, MemoryKill, Observation, Run, Unknown, UnknownReason
 
@@ -46,7 +49,8 @@ TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
 
 def update_status(pipeline: Pipeline, observation: Observation, config: ReconcileConfig) -> Status:
     """Return the status with everything that this observation shows."""
-    status = _with_retry_in_time(with_rollback(pipeline, pipeline.status), pipeline.spec, observation.now)
+    status = with_upgrade_trial(pipeline, observation, with_rollback(pipeline, pipeline.status))
+    status = _with_retry_in_time(status, pipeline.spec, observation.now)
     row = observation.fence.value if isinstance(observation.fence, Known) else None
     if row is not None:
         status = replace(status, epoch=max(row.epoch, status.epoch or 0), dead_letters=_dead_letters(row))
@@ -56,11 +60,12 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         fence_unreachable_since=_fence_unreachable_since(pipeline, observation),
     )
     if isinstance(observation.runs, Known):
-        status = _run(status, pipeline, observation, row, config)
+        status = with_handoff(_run(status, pipeline, observation, row, config), observation.runs.value)
     shown, could_read = commits.lag(pipeline.spec, row, observation)
     status = replace(
         status,
         lag=shown,
+        autoscale=autoscale(status, pipeline.spec, row, observation),
         throughput=commits.throughput(status, pipeline.spec, row, shown, observation),
         committed=commits.committed(status.committed, row, could_read, observation),
         event_time=commits.event_time(status, row, observation),
@@ -206,9 +211,10 @@ def _run(
     status: Status, pipeline: Pipeline, observation: Observation, row: FenceRow | None, config: ReconcileConfig
 ) -> Status:
     runs = observation.runs.value if isinstance(observation.runs, Known) else ()
-    run = _newest(status.run, runs, row)
+    run = _newest(status, runs, row, observation.now)
     if run is None:
         return status
+    status = with_taken_over(status, run)
     now, job = observation.now, job_of(run, runs)
     if not run.dead:  # a Job of its name that comes later is not its own: see `start.late_job_is_stopped`
         run = _record_master(_record_job(run, job), observation)
@@ -265,22 +271,33 @@ def _has_finished(status: Status, run: RunStatus, job: Run | None, row: FenceRow
     return row.planned_log is None and all(row.offsets.get(key, end) >= end for key, end in until.items())
 
 
-def _newest(recorded: RunStatus | None, runs: tuple[Run, ...], row: FenceRow | None) -> RunStatus | None:
-    """Return the recorded run, or what is known of a newer one if its record was lost."""
-    newest = max(runs, key=lambda job: job.epoch, default=None)
-    if newest is None or (recorded is not None and recorded.epoch >= newest.epoch):
+def _newest(status: Status, runs: tuple[Run, ...], row: FenceRow | None, now: datetime) -> RunStatus | None:
+    """Return the recorded run, or a newer one: it waited for the epoch that has begun, or its record was lost.
+
+    One that waited is recorded when its epoch begins: it could not claim that before.
+    """
+    recorded, handoff = status.run, status.handoff
+    begun = (job for job in runs if row is not None and job.epoch <= row.epoch)  # a newer one awaits its epoch
+    newest = max(begun, key=lambda job: job.epoch, default=None)
+    if newest is None or row is None or (recorded is not None and recorded.epoch >= newest.epoch):
         return recorded
-    if row is None or newest.epoch > row.epoch:
+    if handoff is not None and not takes_over(handoff, newest, row):
         return recorded
+    same = recorded if handoff is not None and handoff.standby else None
     return RunStatus(
         name=newest.name,
         epoch=newest.epoch,
         spec_hash=newest.spec_hash,
         cluster_generation=newest.cluster_generation,
-        recorded_at=newest.created_at,
+        recorded_at=now if handoff is not None else newest.created_at,
         resumed_from=row.committed_at,
         resumed_offsets=sum(row.offsets.values()),
         resumed_dead_letters=row.dead_letters,
+        revision=handoff.revision if handoff is not None else "",
+        first_recorded_at=same.first_recorded_at if same else handoff.since if handoff is not None else None,
+        code=handoff.code if handoff is not None else "",
+        output=same.output if same else "",
+        stood_by=True if same else None,
     )
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost_operator.api import CassandraConnection, CassandraSpec, KafkaConnection, ObjectKey, Spec
+from fencepost_operator.api import (
+    CassandraConnection,
+    CassandraSpec,
+    CheckpointSpec,
+    FenceConnection,
+    KafkaConnection,
+    ObjectKey,
+    PostgresqlConnection,
+    PostgresqlSpec,
+    Spec,
+)
 from fencepost_operator.desired import names
 
 
@@ -27,24 +37,42 @@ def cassandra_connection(key: ObjectKey, checkpoint: CassandraSpec) -> Cassandra
     )
 
 
-def fence_place(key: ObjectKey, checkpoint: CassandraSpec, scope: str) -> tuple[CassandraConnection, str]:
-    """Return where the fence row is: the way to its Cassandra, and its key."""
-    return cassandra_connection(key, checkpoint), names.fence_key(scope, key)
+def fence_place(key: ObjectKey, checkpoint: CheckpointSpec, scope: str) -> tuple[FenceConnection, str]:
+    """Return where the fence row is: the way to its database, and its key."""
+    found = checkpoint.database
+    connection: FenceConnection = (
+        cassandra_connection(key, found) if isinstance(found, CassandraSpec) else _postgresql_connection(key, found)
+    )
+    return connection, names.fence_key(scope, key)
+
+
+def _postgresql_connection(key: ObjectKey, checkpoint: PostgresqlSpec) -> PostgresqlConnection:
+    return PostgresqlConnection(
+        namespace=key.namespace,
+        hosts=checkpoint.hosts,
+        port=checkpoint.port,
+        database=checkpoint.database,
+        tls=checkpoint.tls.options if checkpoint.tls else None,
+        tls_secret=checkpoint.tls.secret_name if checkpoint.tls else None,
+        schema=checkpoint.schema,
+        credentials_secret=checkpoint.credentials_secret,
+        create_schema=checkpoint.create_schema,
+    )
 
 
 def sink_connections(key: ObjectKey, spec: Spec) -> dict[str, KafkaConnection]:
-    """Return the way to the topic of each Kafka sink, by the sink's name; without a cluster of its own the source's."""
+    """Return the way to each Kafka sink's topics, by the sink's name; without a cluster of its own the source's."""
     source, found = kafka_connection(key, spec), dict[str, KafkaConnection]()
     for sink in spec.sinks:
         if (kafka := sink.kafka) is None:
             continue
         found[sink.name] = (
-            replace(source, topics=(kafka.topic,))
+            replace(source, topics=kafka.destinations)
             if kafka.bootstrap_servers is None
             else KafkaConnection(
                 namespace=key.namespace,
                 bootstrap_servers=kafka.bootstrap_servers,
-                topics=(kafka.topic,),
+                topics=kafka.destinations,
                 properties=kafka.properties,
                 properties_secret=sink.options_secret,
             )

@@ -17,7 +17,7 @@ def data_service_files(spec: Spec, key: ObjectKey, scope: str) -> dict[str, str]
     """Return the data service's configuration by the name of its file; nothing for a stateless pipeline."""
     if spec.stateful is None:
         return {}
-    checkpoint = spec.checkpoint.cassandra
+    checkpoint = spec.checkpoint.cluster
     config = DataServiceConfig(
         pipeline=names.fence_key(scope, key),
         cassandra=checkpoint.endpoint,
@@ -33,7 +33,7 @@ def data_service_values(spec: Spec) -> dict[str, Any]:
     """Return the chart's value `dataService`: its port, and the Secrets by which it reaches Cassandra."""
     if spec.stateful is None:
         return {}
-    checkpoint = spec.checkpoint.cassandra
+    checkpoint = spec.checkpoint.cluster
     return {
         "port": DATA_SERVICE_PORT,
         "credentialsSecret": checkpoint.credentials_secret or "",
@@ -47,8 +47,9 @@ def worker_scratch(spec: Spec) -> str:
 
 
 def driver_scratch(spec: Spec) -> str:
-    """Return the size of the driver's scratch volume: its data service stands in for those of workers."""
-    return _with_room(spec.job.scratch_size, spec.stateful.max_bytes if spec.stateful else 0)
+    """Return the size of the driver's scratch volume: its data service, or all of it, stands in for workers'."""
+    times = 1 if spec.cluster.exists else ROOM
+    return _with_room(spec.job.scratch_size, times * spec.stateful.max_bytes if spec.stateful else 0)
 
 
 def _with_room(size: str, more: int) -> str:

@@ -27,6 +27,11 @@ def revision_labels(key: ObjectKey) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": "fencepost", PIPELINE: key.name, COMPONENT: REVISION}
 
 
+def upgrade_labels(key: ObjectKey) -> dict[str, str]:
+    """Return the labels of the PipelineTrial that an upgrade waits for."""
+    return {"app.kubernetes.io/managed-by": "fencepost", PIPELINE: key.name}
+
+
 def run_labels(key: ObjectKey, epoch: int) -> dict[str, str]:
     """Return the labels of a run's Job and pod."""
     return {**_labels(key, DRIVER), EPOCH: str(epoch)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from fencepost_operator.api import Spec
 from fencepost_operator.api.quantities import MEBIBYTE, mebibytes
 from fencepost_operator.api.spec.cluster import MasterSpec, WorkerSpec
-from fencepost_operator.api.spec.job import JobSpec
 from fencepost_operator.api.spec.pods import ResourceRequirements
 
 MASTER_MEMORY: Final = 448 * MEBIBYTE
@@ -16,6 +16,10 @@ DRIVER_OVERHEAD: Final = 384 * MEBIBYTE
 WORKER_OVERHEAD: Final = 512 * MEBIBYTE
 WORKER_OVERHEAD_SHARE: Final = 0.4
 """Beside an executor's heap: its Python workers, off-heap buffers and the worker's daemon; the larger of the two."""
+TASK_OVERHEAD: Final = 256 * MEBIBYTE
+"""Beside all that, for each task of a driver without workers: a Python worker with librdkafka, Arrow and the sinks."""
+LOCAL_STATE: Final = 128 * MEBIBYTE
+"""Of RocksDB in the pod of a stateful driver without workers."""
 STATE_SHARE: Final = 8
 """Of a worker's memory, the part of RocksDB. Without a bound 8 partitions took up to 271 MiB, and that grows with them;
 within 128 MiB they took a quarter longer per batch of 200,000 new keys, so a worker of 2Gi gives 256 MiB."""
@@ -36,13 +40,22 @@ def state_memory(worker_memory: int) -> int:
 
 
 def driver_memory(heap: int) -> int:
-    """Return the memory of the driver's pod: its heap and what comes on top of it."""
+    """Return the memory of the driver's pod without tasks: its heap and what comes on top of it."""
     return heap + max(DRIVER_OVERHEAD, heap // 4)
 
 
-def driver_resources(job: JobSpec) -> dict[str, Any]:
+def tasks_memory(spec: Spec) -> int:
+    """Return what the tasks take of the driver's pod, outside of its heap: nothing where workers run them."""
+    if spec.cluster.exists:
+        return 0
+    return spec.cluster.worker.cores * TASK_OVERHEAD + (LOCAL_STATE if spec.stateful else 0)
+
+
+def driver_resources(spec: Spec) -> dict[str, Any]:
     """Return requests and limits of the driver's container."""
-    return resources(job.resources, cpu="200m", memory=driver_memory(job.memory))
+    cores = 1 if spec.cluster.exists else spec.cluster.worker.cores
+    memory = driver_memory(spec.job.memory) + tasks_memory(spec)
+    return resources(spec.job.resources, cpu=f"{cores * 200}m", memory=memory)
 
 
 def worker_resources(worker: WorkerSpec) -> dict[str, Any]:

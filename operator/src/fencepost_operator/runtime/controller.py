@@ -12,9 +12,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.backoff import jittered, retry_delay
@@ -25,8 +25,17 @@ from fencepost_operator.turns import TENANT, Turns, time_limit
 
 log = logging.getLogger(__name__)
 
-Reconcile: TypeAlias = Callable[[ObjectKey], Coroutine[None, None, float | None]]
-"""One pass: returns the seconds after which to look again, or None when the pipeline is gone."""
+
+class Reconcile(Protocol):
+    """One pass: returns the seconds after which to look again, or None when the pipeline is gone.
+
+    `woken`: `Controller.wake` was called since the last pass began.
+    """
+
+    def __call__(self, key: ObjectKey, *, woken: bool) -> Coroutine[None, None, float | None]:
+        """Make the pass."""
+        ...
+
 
 PASS_TIMEOUT: Final = 300.0
 """Seconds after which a pass that does not end is cancelled; those in a queue of the operator are not counted."""
@@ -40,7 +49,7 @@ _RATE: Final = 1.0
 """Passes that a pipeline may have in a row, and then per second: a start takes seven, and a pass ten requests."""
 _BURST_OF_NAMESPACE: Final = 200.0
 _RATE_OF_NAMESPACE: Final = 20.0
-"""The same for all pipelines of a namespace: a core makes about 100 passes per second."""
+"""The same for all pipelines of a namespace, without glances: a core makes about 100 other passes per second."""
 _AT_ONCE: Final = 0.02
 """The same after a pass that did something: a start takes three to seven of them."""
 
@@ -54,7 +63,11 @@ class _Loop:
 
 
 class Controller:
-    """All loops. `wake` is cheap and may be called from any callback of the event loop's thread."""
+    """All loops. `wake` is cheap and may be called from any callback of the event loop's thread.
+
+    `is_glance`: whether the next pass over a pipeline, unless it is woken, is so cheap that it takes nothing of the
+    namespace's share.  Otherwise the pipelines at rest of a large namespace would delay the one that has failed.
+    """
 
     def __init__(
         self,
@@ -62,10 +75,14 @@ class Controller:
         *,
         metrics: LoopMetrics,
         clock: Clock,
+        is_glance: Callable[[ObjectKey], bool] = lambda _: False,
         pass_timeout: float = PASS_TIMEOUT,
         quiet: float = _QUIET,
+        owns: Callable[[ObjectKey], bool] = lambda _key: True,
     ) -> None:
         self._reconcile = reconcile
+        self._is_glance = is_glance
+        self._owns = owns
         self._metrics = metrics
         self._clock = clock
         self._pass_timeout = pass_timeout
@@ -77,11 +94,12 @@ class Controller:
     def wake(self, key: ObjectKey) -> None:
         """Reconcile the pipeline soon; starts its loop if it does not run."""
         self.ensure(key)
-        self._loops[key].wake.set()
+        if key in self._loops:
+            self._loops[key].wake.set()
 
     def ensure(self, key: ObjectKey) -> None:
-        """Begin the pipeline's loop unless there is one."""
-        if key not in self._loops:
+        """Begin the pipeline's loop, unless there is one, or another replica has the pipeline's shard."""
+        if key not in self._loops and self._owns(key):
             loop = self._loops[key] = _Loop()
             loop.task = asyncio.create_task(self._run(key, loop), name=f"loop of {key}")
 
@@ -91,22 +109,34 @@ class Controller:
 
     async def close(self) -> None:
         """End all loops where they are; what they began, the next operator finishes."""
-        tasks = [loop.task for loop in self._loops.values() if loop.task is not None]
+        await self.end(lambda _key: True)
+
+    async def end(self, which: Callable[[ObjectKey], bool]) -> Sequence[ObjectKey]:
+        """End these pipelines' loops where they are, and return the pipelines."""
+        keys = [key for key in self._loops if which(key)]
+        tasks = [task for key in keys if (task := self._loops[key].task) is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._loops.clear()
+        for key in keys:
+            self._loops.pop(key, None)
+        return keys
 
     async def _run(self, key: ObjectKey, loop: _Loop) -> None:
         PIPELINE.set(str(key))
         TENANT.set(key.namespace)
         failures = 0
         while True:
-            async with self._turns.turn(str(key)), self._shares.turn(key.namespace):
-                loop.wake.clear()  # whatever happened until now, this pass sees
+            async with self._turns.turn(str(key)):
+                pass
+            if loop.wake.is_set() or not self._is_glance(key):
+                async with self._shares.turn(key.namespace):
+                    pass
+            woken = loop.wake.is_set()
+            loop.wake.clear()  # whatever happened until now, this pass sees
             self._metrics.heartbeat(key, self._clock.now())
             try:
-                wait = await self._pass(key)
+                wait = await self._pass(key, woken=woken)
             except _PassFailed:
                 failures += 1
                 wait = jittered(retry_delay(failures))
@@ -122,12 +152,12 @@ class Controller:
                 await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet)
             await _woken(loop.wake, within=wait or 0.0)
 
-    async def _pass(self, key: ObjectKey) -> float | None:
+    async def _pass(self, key: ObjectKey, *, woken: bool) -> float | None:
         """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""
         started = time.monotonic()
         try:
             async with time_limit(self._pass_timeout):
-                return await self._reconcile(key)
+                return await self._reconcile(key, woken=woken)
         except (KeyboardInterrupt, SystemExit):
             raise
         except asyncio.CancelledError as error:

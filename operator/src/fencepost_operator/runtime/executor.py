@@ -24,11 +24,14 @@ from fencepost_operator.actions import (
     StopRun,
     TakeOverFence,
     TakeSnapshot,
+    TryCode,
     UninstallCluster,
 )
-from fencepost_operator.api import CassandraConnection, Pipeline, Reason, ReconcileConfig
+from fencepost_operator.api import FenceConnection, Pipeline, Reason, ReconcileConfig
+from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons
 from fencepost_operator.desired.connections import fence_place
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected
+from fencepost_operator.observation import UnknownReason
 from fencepost_operator.ports import Ports
 
 
@@ -48,8 +51,8 @@ class Executor:
                 await ports.pipelines.set_finalizer(pipeline, present=True)
             case RemoveFinalizer():
                 await ports.pipelines.set_finalizer(pipeline, present=False)
-            case InstallCluster(values=values):
-                await ports.releases.install(key, values)
+            case InstallCluster(values=values, keep=generation):
+                await ports.releases.install(key, values, keep=generation)
             case RestoreCluster():
                 await ports.releases.restore(key)
             case UninstallCluster():
@@ -61,6 +64,8 @@ class Executor:
                 await ports.runs.start(key, job, config_map)
             case KeepRevision(revision=revision, keep=keep):
                 await ports.revisions.store(key, revision, keep)
+            case TryCode(trial=trial):
+                await ports.trials.create(trial)
             case StopRun(name=name) | DeleteRun(name=name):
                 await ports.runs.stop(key, name)
             case CreateFence(owner=owner):
@@ -93,14 +98,14 @@ class Executor:
             case _:
                 assert_never(action)
 
-    def _fence(self, pipeline: Pipeline) -> tuple[CassandraConnection, str]:
+    def _fence(self, pipeline: Pipeline) -> tuple[FenceConnection, str]:
         if pipeline.checkpoint is None:
             raise Rejected("the spec is invalid, so the checkpoint cannot be found", remedy="correct the spec")
         return fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
 
 
-def reason_of_failure(action: Action, error: FencepostError) -> Reason:
-    """Return the word for an action that failed."""
+def reason_of_failure(pipeline: Pipeline, action: Action, error: FencepostError) -> Reason:
+    """Return the word for an action on a pipeline that failed."""
     match action:
         case AddFinalizer() | RemoveFinalizer() | KeepRevision():
             return Reason.UPDATE_FAILED
@@ -108,7 +113,7 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             return Reason.INSTALL_FAILED
         case UninstallCluster() | PruneCluster():
             return Reason.UNINSTALL_FAILED
-        case StartRun() | StartPurge():
+        case StartRun() | StartPurge() | TryCode():
             return Reason.START_FAILED
         case StopRun() | DeleteRun():
             return Reason.STOP_FAILED
@@ -121,12 +126,14 @@ def reason_of_failure(action: Action, error: FencepostError) -> Reason:
             | TakeSnapshot()
             | DropSnapshots()
         ):
-            return _reason_of_checkpoint(error)
+            return _reason_of_checkpoint(pipeline, error)
         case _:
             assert_never(action)
 
 
-def _reason_of_checkpoint(error: FencepostError) -> Reason:
+def _reason_of_checkpoint(pipeline: Pipeline, error: FencepostError) -> Reason:
+    reasons = checkpoint_reasons(pipeline)
     if isinstance(error, Denied):
-        return Reason.CASSANDRA_CREDENTIALS_REJECTED
-    return Reason.CASSANDRA_REJECTED if isinstance(error, (Rejected, Conflict)) else Reason.CASSANDRA_UNREACHABLE
+        return reasons[UnknownReason.DENIED]
+    is_refused = isinstance(error, (Rejected, Conflict))
+    return reasons[UnknownReason.REJECTED if is_refused else UnknownReason.UNREACHABLE]

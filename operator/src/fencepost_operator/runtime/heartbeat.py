@@ -2,7 +2,8 @@
 
 GET of the URL reports that all is well, POST of the URL and `/fail` reports why it is not: loops stand still, no pass
 succeeds, or a page reaches no receiver.  The service behind that URL alerts the administrator when neither arrives:
-this process cannot, once it is dead.
+this process cannot, once it is dead.  Of several replicas the one with shard 0 calls, for all of them: the others write
+their troubles to their Leases.
 """
 
 from __future__ import annotations
@@ -59,9 +60,15 @@ class Heartbeat:
     address: Callable[[], Awaitable[str]]
     """Returns the URL. Raises PortError."""
     troubles: Callable[[], Troubles]
+    elsewhere: Callable[[], Awaitable[Sequence[str]]]
+    """Returns the lines of other replicas, which have shards of the pipelines too."""
     is_leading: Callable[[], bool]
     beaten: Callable[[str], None]
     interval: float = 20.0
+
+    def report(self) -> str:
+        """Return the lines of this replica, for the one that beats."""
+        return "\n".join(self.troubles().lines())
 
     async def run(self) -> None:
         """Beat until cancelled; what fails is logged and tried again at the next beat."""
@@ -80,7 +87,7 @@ class Heartbeat:
         if not _URL.fullmatch(url):
             log.error("the heartbeat's Secret holds no URL such as https://hc-ping.com/UUID")
             return "failed"
-        why = self.troubles().lines()
+        why = [*self.troubles().lines(), *await self.elsewhere()]
         method, target, body = ("POST", f"{url}/fail", "\n".join(why)) if why else ("GET", url, None)
         try:
             async with session.request(method, target, data=body, allow_redirects=False) as answer:

@@ -1,4 +1,4 @@
-"""Which replica acts: the one that holds the Lease, for as long as it can be sure of that by its own clock.
+"""Whether a replica acts: it holds a Lease, for as long as it can be sure of that by its own clock.
 
 Each renewal is on condition of the resourceVersion, so it succeeds only if no other replica has written.  The holder
 stops writing VALIDITY seconds after it began the last renewal that succeeded; a successor takes over DURATION seconds
@@ -18,11 +18,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from fencepost_operator.api import Reason
-from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import Conflict, FencepostError, NotLeading, PortError
 from fencepost_operator.ports import Clock, LeaseRecord, Leases
 
@@ -48,8 +47,24 @@ class LeaseLost(FencepostError):
     """Another replica holds the lease: whatever this one remembers may be out of date."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A write of another replica."""
+
+    version: str
+    holder: str
+    free_at: float
+    """When the Lease is free unless a later one comes, in seconds of the monotonic clock."""
+    is_renewal: bool = False
+    """Whether an earlier one of the same holder was seen."""
+
+
 class Leadership:
-    """One replica's part in the election. `holder` must be unique to the pod, and the same after a restart in it."""
+    """One replica's part in the election for one Lease.
+
+    `holder` must be unique to the pod, and the same after a restart in it. `shards` is written with each claim, and
+    what `troubles` returns with each renewal.
+    """
 
     def __init__(
         self,
@@ -57,18 +72,21 @@ class Leadership:
         *,
         holder: str,
         clock: Clock,
+        shards: int = 1,
+        troubles: Callable[[], str] = lambda: "",
         monotonic: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._leases = leases
         self._holder = holder
         self._clock = clock
-        self._monotonic = monotonic or _since_boot
+        self._shards = shards
+        self._troubles = troubles
+        self._monotonic = monotonic or since_boot
         self._sleep = sleep
         self._record: LeaseRecord | None = None
         self._valid_until: float | None = None
-        self._seen: tuple[str, float] | None = None
-        """The last renewal of another replica that we saw, and when the lease is free unless a later one comes."""
+        self._seen: _Seen | None = None
 
     @property
     def is_held(self) -> bool:
@@ -84,10 +102,72 @@ class Leadership:
             remedy="wait: it is renewed as soon as the API server answers, unless another replica has it",
         )
 
-    async def acquire(self) -> None:
-        """Wait until the lease is ours."""
-        while not await self._attempt():
-            await self._sleep(self._until_next_look())
+    @property
+    def wanted_by(self) -> str:
+        """The replica that asks this one, which holds the lease, for it; '' without one."""
+        return self._record.wanted_by if self._record is not None else ""
+
+    def is_free(self, found: LeaseRecord) -> bool:
+        """Return whether this replica may take the lease, given the Lease as it is now.
+
+        A replica may take the lease that it holds, as after a restart in its pod; a lease without a holder that is not
+        reserved for another replica; and one that has expired while this replica watched.
+        """
+        if found.holder == self._holder or (not found.holder and found.wanted_by in {"", self._holder}):
+            return True
+        if self._seen is None or self._seen.version != found.resource_version:
+            is_renewal = self._seen is not None and bool(found.holder) and self._seen.holder == found.holder
+            self._seen = _Seen(found.resource_version, found.holder, self._expiry(found), is_renewal)
+        return self._monotonic() >= self._seen.free_at
+
+    @property
+    def free_in(self) -> float | None:
+        """Seconds until the lease is free, as it was seen; None where none is seen, or it is free already."""
+        left = self._seen.free_at - self._monotonic() if self._seen is not None else 0.0
+        return left if left > 0 else None
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether its holder lives: this replica has seen one of its renewals lately."""
+        left = self.free_in
+        return self._seen is not None and self._seen.is_renewal and left is not None and left > DURATION - 2 * RENEWAL
+
+    async def take(self, found: LeaseRecord | None, *, is_new: bool = False) -> bool:
+        """Take the lease, which is free; return whether it is ours.
+
+        A missing Lease is created without us as the holder, unless it `is_new`: it was missing for DURATION.
+        """
+        try:
+            if found is None and not is_new:
+                made = await in_time(self._leases.write(self._claim(None, holder=UNKNOWN)))
+                self._seen = _Seen(made.resource_version, UNKNOWN, self._expiry(made))
+                log.info(
+                    "there was no lease: it is created, and free in %.0f s, when a former holder has stopped", DURATION
+                )
+                return False
+            began = self._monotonic()
+            self._hold(await in_time(self._leases.write(self._claim(found))), began)
+        except Conflict:
+            return False
+        except (PortError, TimeoutError) as error:
+            log.warning("the lease cannot be taken: %s", message_of(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+            return False
+        return True
+
+    async def clear(self, found: LeaseRecord) -> None:
+        """Write our number of shards to a lease that is free, so that its former holder cannot renew it.
+
+        Raises PortError, Conflict, TimeoutError.
+        """
+        now = self._clock.now()
+        cleared = replace(
+            found, holder="", wanted_by="", troubles="", shards=self._shards, duration=DURATION, renewed_at=now
+        )
+        await in_time(self._leases.write(cleared))
+
+    async def ask(self, found: LeaseRecord) -> None:
+        """Ask the holder for the lease. Raises PortError, Conflict, TimeoutError."""
+        await in_time(self._leases.write(replace(found, wanted_by=self._holder)))
 
     async def keep(self) -> None:
         """Renew until cancelled. Raises LeaseLost once another replica holds the lease."""
@@ -97,58 +177,31 @@ class Leadership:
                 await self._renew()
             except (PortError, TimeoutError) as error:
                 log.warning(
-                    "the lease was not renewed: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED}
+                    "the lease was not renewed: %s", message_of(error), extra={"reason": Reason.LEASE_NOT_RENEWED}
                 )
 
-    async def release(self) -> None:
-        """Let another replica act at once. Nothing may be written afterwards."""
+    async def release(self, *, to: str = "") -> None:
+        """Let another replica act at once, `to` if it is named. Nothing may be written afterwards."""
         record, self._record, self._valid_until = self._record, None, None
-        if record is None:
-            return
         try:
-            await _in_time(self._leases.write(replace(record, holder="", renewed_at=self._clock.now())))
-        except (PortError, Conflict, TimeoutError) as error:
-            log.warning("the lease was not released: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
-
-    async def _attempt(self) -> bool:
-        """Take the lease if it is free; return whether it is ours."""
-        try:
-            found = await _in_time(self._leases.read())
-            if found is None:
-                made = await _in_time(self._leases.write(self._claim(None, holder=UNKNOWN)))
-                self._seen = (made.resource_version, self._expiry(made))
-                log.info(
-                    "there was no lease: it is created, and free in %.0f s, when a former holder has stopped", DURATION
-                )
-                return False
-            if not self._is_free(found):
-                return False
-            began = self._monotonic()
-            self._hold(await _in_time(self._leases.write(self._claim(found))), began)
-        except Conflict:
-            return False
+            if record is not None and not await self._freed(record, to):
+                found = await in_time(self._leases.read())  # as when another replica has asked for it meanwhile
+                if found is not None and found.holder == self._holder:
+                    await self._freed(found, to)
         except (PortError, TimeoutError) as error:
-            log.warning("the lease cannot be taken: %s", _message(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+            log.warning("the lease was not released: %s", message_of(error), extra={"reason": Reason.LEASE_NOT_RENEWED})
+
+    async def _freed(self, record: LeaseRecord, to: str) -> bool:
+        """Write that the lease has no holder; return whether that was possible."""
+        try:
+            free = replace(record, holder="", wanted_by=to, troubles="", renewed_at=self._clock.now())
+            await in_time(self._leases.write(free))
+        except Conflict:
             return False
         return True
 
-    def _is_free(self, found: LeaseRecord) -> bool:
-        """Return whether the lease has no holder, is held by this replica, or expired while this replica watched."""
-        if found.holder in {"", self._holder}:
-            return True
-        if self._seen is None or self._seen[0] != found.resource_version:
-            self._seen = (found.resource_version, self._expiry(found))
-        return self._monotonic() >= self._seen[1]
-
     def _expiry(self, seen_now: LeaseRecord) -> float:
         return self._monotonic() + min(max(seen_now.duration, DURATION), _LONGEST)
-
-    def _until_next_look(self) -> float:
-        """Return seconds: a renewal's interval, or less if the lease becomes free before."""
-        wait, now = jittered(RENEWAL), self._monotonic()
-        if self._seen is None or self._seen[1] <= now:
-            return wait
-        return min(wait, self._seen[1] - now)
 
     def _claim(self, found: LeaseRecord | None, *, holder: str | None = None) -> LeaseRecord:
         now, holder = self._clock.now(), holder or self._holder
@@ -161,18 +214,20 @@ class Leadership:
             transitions=found.transitions + (not same and found.holder != UNKNOWN) if found is not None else 0,
             uid=found.uid if found is not None else "",
             resource_version=found.resource_version if found is not None else "",
+            shards=self._shards,
+            wanted_by=found.wanted_by if found is not None and same else "",
         )
 
     async def _renew(self) -> None:
         began = self._monotonic()
         if self._record is None:
             raise LeaseLost("the lease was released")
-        renewed = replace(self._record, renewed_at=self._clock.now())
+        renewed = replace(self._record, renewed_at=self._clock.now(), troubles=self._troubles())
         try:
-            self._hold(await _in_time(self._leases.write(renewed)), began)
+            self._hold(await in_time(self._leases.write(renewed)), began)
         except Conflict:
             # A renewal of ours without an answer, or another replica's: the next is conditional on what is read here.
-            found = await _in_time(self._leases.read())
+            found = await in_time(self._leases.read())
             if found is not None and found.holder != self._holder:
                 self._record = self._valid_until = None
                 raise LeaseLost(f"the lease is held by {found.holder or 'no replica'}") from None
@@ -180,7 +235,7 @@ class Leadership:
                 self._vanished()
             began = self._monotonic()
             try:
-                written = await _in_time(self._leases.write(self._claim(found)))
+                written = await in_time(self._leases.write(self._claim(found)))
             except Conflict:
                 self._record = self._valid_until = None
                 raise LeaseLost("another replica took the lease while this one renewed it") from None
@@ -201,16 +256,17 @@ class Leadership:
         self._record, self._valid_until = written, began + VALIDITY
 
 
-async def _in_time(request: Awaitable[_T]) -> _T:
+async def in_time(request: Awaitable[_T]) -> _T:
     """Limit one request, not a renewal of several: an API server that is slow but answers keeps its leader."""
     async with asyncio.timeout(REQUEST_TIMEOUT):
         return await request
 
 
-def _since_boot() -> float:
+def since_boot() -> float:
     """Return seconds by a clock that cannot be set, and that continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return what a request for a Lease failed with."""
     return str(error) or f"no answer within {REQUEST_TIMEOUT:.0f} s"

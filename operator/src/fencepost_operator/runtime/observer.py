@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
 from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import (
+    ObjectKey,
     Pipeline,
     Reason,
     ReconcileConfig,
@@ -19,6 +20,8 @@ from fencepost_operator.api import (
     RunStatus,
     Spec,
     Status,
+    Trial,
+    UpgradeStrategy,
 )
 from fencepost_operator.decision.cluster.silent_nodes import nodes_to_watch
 from fencepost_operator.decision.durability import is_due
@@ -27,12 +30,13 @@ from fencepost_operator.decision.kafka.snapshots import beyond, needs_list, whol
 from fencepost_operator.decision.run.open_batch import is_open
 from fencepost_operator.desired.connections import cassandra_connection, fence_place, kafka_connection, sink_connections
 from fencepost_operator.desired.identity.code import finishing_spec, revision_in
-from fencepost_operator.desired.identity.hashes import checkpoint_secrets, referenced
+from fencepost_operator.desired.identity.hashes import checkpoint_secrets, fingerprints, referenced
 from fencepost_operator.desired.identity.revision import revision_of
 from fencepost_operator.errors import Busy, Conflict, Denied, FencepostError, PortError, Rejected
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Began,
+    CassandraSettings,
     ClusterObjects,
     DurabilityFacts,
     Fact,
@@ -82,7 +86,8 @@ class Observer:
             runs_listed = first.create_task(self._see(ports.runs.list(key, pipeline.uid)))
             fence_seen = first.create_task(self._checkpoint(pipeline))
             source_seen = first.create_task(self._source(pipeline))
-        references, cluster, listed = references_seen.result(), cluster_seen.result(), runs_listed.result()
+        references, listed = references_seen.result(), runs_listed.result()
+        cluster = _recorded(pipeline.status, cluster_seen.result())
         fence, source = fence_seen.result(), source_seen.result()
         runs = Known(listed.value.runs) if isinstance(listed, Known) else listed
         async with asyncio.TaskGroup() as then:
@@ -96,7 +101,9 @@ class Observer:
             snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
             stored_revision = then.create_task(self._stored_revision(pipeline, references))
             began = then.create_task(self._began(pipeline, fence))
+            working = then.create_task(self._working(pipeline, references))
             stable = then.create_task(self._stable(pipeline))
+            upgrade_trial = then.create_task(self._upgrade_trial(pipeline))
             rewinds_seen = then.create_task(self._rewinds(pipeline))
             namespace_ends = then.create_task(self._namespace_ends(pipeline, fence))
         rewinds, rewind = rewinds_seen.result()
@@ -121,20 +128,50 @@ class Observer:
             pinned=pinned,
             stored_revision=stored_revision.result(),
             began=began.result(),
+            working=working.result(),
             stable=stable.result(),
+            upgrade_trial=upgrade_trial.result(),
             rewinds=rewinds,
             rewind=rewind,
             namespace_ends=namespace_ends.result(),
         )
 
-    async def _references(self, pipeline: Pipeline) -> Fact[References]:
+    async def glance(self, pipeline: Pipeline, resting: Observation) -> Observation:
+        """Return a snapshot of a pipeline at rest: of Kubernetes as it was, of Cassandra and Kafka as they are now."""
+        async with asyncio.TaskGroup() as first:
+            references = first.create_task(self._references(pipeline, age=self.config.references_interval))
+            fence_seen = first.create_task(self._checkpoint(pipeline))
+            source_seen = first.create_task(self._source(pipeline, age=self.config.refresh_interval))
+        fence, source = fence_seen.result(), source_seen.result()
+        async with asyncio.TaskGroup() as then:
+            silent_nodes = then.create_task(self._silent_nodes(pipeline, resting.runs, resting.cluster))
+            unread = then.create_task(self._unread(pipeline, source, fence))
+            progress = then.create_task(self._progress(pipeline, fence, source))
+            durability = then.create_task(self._durability(pipeline, fence, source))
+            snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
+        snapshots, pinned = snapshots_seen.result()
+        return replace(
+            resting,
+            now=whole_milliseconds(self.ports.clock.now()),
+            references=references.result(),
+            fence=fence,
+            source=_source_seen(source, fence),
+            silent_nodes=silent_nodes.result(),
+            unread=unread.result(),
+            progress=progress.result(),
+            durability=durability.result(),
+            snapshots=snapshots,
+            pinned=pinned,
+        )
+
+    async def _references(self, pipeline: Pipeline, *, age: float = 0.0) -> Fact[References]:
         spec, checkpoint = pipeline.spec, pipeline.checkpoint
         if checkpoint is None:
             return INVALID_SPEC
         wanted = referenced(spec) if isinstance(spec, Spec) else checkpoint_secrets(checkpoint)
         if not wanted:
             return Known(References(hashes={}))
-        return await self._see(self.ports.objects.references(pipeline.key, wanted))
+        return await self._see(self.ports.objects.references(pipeline.key, wanted, age=age))
 
     async def _cluster_objects(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], cluster: Fact[SparkCluster | None]
@@ -172,15 +209,15 @@ class Observer:
             return fence
         if fence.value is None:
             return NotAsked()
-        place = fence_place(pipeline.key, pipeline.spec.checkpoint.cassandra, self.config.scope)
+        place = fence_place(pipeline.key, pipeline.spec.checkpoint, self.config.scope)
         return await self._see(self.ports.fences.read_loss(*place, commit_ms(fence.value.committed_at), loss))
 
-    async def _source(self, pipeline: Pipeline) -> Fact[Watermarks | None] | NotAsked:
+    async def _source(self, pipeline: Pipeline, *, age: float = 0.0) -> Fact[Watermarks | None] | NotAsked:
         if not isinstance(pipeline.spec, Spec):
             return INVALID_SPEC
         if pipeline.deleting_since is not None:
             return NotAsked()
-        return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec)))
+        return await self._see(self.ports.offsets.ends(kafka_connection(pipeline.key, pipeline.spec), age=age))
 
     async def _unread(
         self, pipeline: Pipeline, source: Fact[Watermarks | None] | NotAsked, fence: Fact[FenceRow | None]
@@ -202,24 +239,15 @@ class Observer:
     async def _durability(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None], source: Fact[Watermarks | None] | NotAsked
     ) -> DurabilityFacts | None:
-        """Look at the durability settings when a check is due, once Cassandra answers and the fence row exists."""
-        spec, fences, offsets = pipeline.spec, self.ports.fences, self.ports.offsets
+        """Look at the durability settings when a check is due, once the fence answers and its row exists."""
+        spec, offsets = pipeline.spec, self.ports.offsets
         if not isinstance(spec, Spec) or not is_due(pipeline, self.config, self.ports.clock.now()):
             return None
         if not isinstance(fence, Known) or fence.value is None or not isinstance(source, Known):
             return None
-        keyspaces = tuple(
-            dict.fromkeys(
-                (
-                    spec.checkpoint.cassandra.keyspace,
-                    *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra),
-                )
-            )
-        )
         sinks = sink_connections(pipeline.key, spec)
-        connection = cassandra_connection(pipeline.key, spec.checkpoint.cassandra)
         async with asyncio.TaskGroup() as group:
-            cassandra = group.create_task(self._see(fences.settings(connection, keyspaces)))
+            cassandra = group.create_task(self._cassandra_settings(pipeline.key, spec))
             topics = group.create_task(self._see(offsets.settings(kafka_connection(pipeline.key, spec))))
             of_sinks = {name: group.create_task(self._see(offsets.settings(sink))) for name, sink in sinks.items()}
         return DurabilityFacts(
@@ -227,6 +255,14 @@ class Observer:
             topics=topics.result(),
             sinks={name: seen.result() for name, seen in of_sinks.items()},
         )
+
+    async def _cassandra_settings(self, key: ObjectKey, spec: Spec) -> Fact[CassandraSettings] | NotAsked:
+        fence = spec.checkpoint.cassandra
+        if fence is None:
+            return NotAsked()
+        keyspaces = dict.fromkeys((fence.keyspace, *(sink.cassandra.keyspace for sink in spec.sinks if sink.cassandra)))
+        connection = cassandra_connection(key, fence)
+        return await self._see(self.ports.fences.settings(connection, tuple(keyspaces)))
 
     async def _snapshots(
         self, pipeline: Pipeline, fence: Fact[FenceRow | None]
@@ -237,7 +273,7 @@ class Observer:
             return NotAsked(), NotAsked()
         if isinstance(fence, Unknown):
             return fence, NotAsked()  # a Cassandra that does not answer is not waited for twice
-        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        place = fence_place(pipeline.key, spec.checkpoint, self.config.scope)
         found = await self._see(self.ports.fences.snapshots(*place))
         over = beyond(spec.snapshots.keep, found.value, now) if isinstance(found, Known) else ()
         if not over:
@@ -263,6 +299,19 @@ class Observer:
         new = pipeline.spec
         return await self._kept(pipeline, name, lambda old: finishing_spec(old, new))
 
+    async def _working(self, pipeline: Pipeline, references: Fact[References]) -> Fact[Began] | NotAsked:
+        """Look for the spec of the active run where another one may start beside it."""
+        run, spec, status = pipeline.status.run, pipeline.spec, pipeline.status
+        if run is None or not run.is_active or not run.revision or status.handoff is not None:
+            return NotAsked()
+        if not isinstance(spec, Spec) or spec.upgrade.strategy is not UpgradeStrategy.HANDOFF:
+            return NotAsked()
+        if isinstance(references, Unknown) or pipeline.deleting_since is not None or pipeline.superseded is not None:
+            return NotAsked()
+        if run.spec_hash == fingerprints(spec, references.value.hashes, self.config.chart).run:
+            return NotAsked()
+        return await self._kept(pipeline, run.revision, lambda kept: kept)
+
     async def _stable(self, pipeline: Pipeline) -> Fact[Began] | NotAsked:
         """Look for the stable spec while a run of another one has ended, or not begun."""
         run, spec, stable = pipeline.status.run, pipeline.spec, pipeline.status.stable
@@ -272,6 +321,13 @@ class Observer:
         if is_over or (run.claimed_at is not None and run.ended_at is None):
             return NotAsked()
         return await self._kept(pipeline, stable.revision, lambda kept: kept)
+
+    async def _upgrade_trial(self, pipeline: Pipeline) -> Fact[Trial | None] | NotAsked:
+        """Look for the trial that the upgrade waits for."""
+        tried = pipeline.status.held_trial
+        if tried is None or pipeline.deleting_since is not None:
+            return NotAsked()
+        return await self._see(self.ports.trials.read(replace(pipeline.key, name=tried.name)))
 
     async def _kept(self, pipeline: Pipeline, name: str, as_used: Callable[[Spec], Spec]) -> Fact[Began]:
         """Look for a kept spec, and at what it names as it would be used now."""
@@ -349,6 +405,13 @@ async def see(question: Awaitable[T], limit: float) -> Fact[T]:
     except (PortError, Conflict) as error:
         remedy = error.remedy if isinstance(error, PortError) else ""
         return Unknown(reason=_why_unknown(error), message=str(error), remedy=remedy)
+
+
+def _recorded(status: Status, cluster: Fact[SparkCluster | None]) -> Fact[SparkCluster | None]:
+    """Return the recorded generation's cluster, with the others: a standby's is newer than the one that works."""
+    if status.cluster is None or isinstance(cluster, Unknown) or cluster.value is None:
+        return cluster
+    return Known(cluster.value.seen_from(status.cluster.generation))
 
 
 def _why_unknown(error: FencepostError) -> UnknownReason:

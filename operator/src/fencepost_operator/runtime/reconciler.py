@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot
+from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot, TryCode
 from fencepost_operator.api import (
     Event,
     ObjectKey,
     Pipeline,
     Reason,
     ReconcileConfig,
+    Spec,
 )
+from fencepost_operator.autoscaling.arrivals import Arrivals, ArrivalWindow
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.reporting.page_outbox import due_pages, with_pages
 from fencepost_operator.decision.reporting.page_text import page_of
+from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
@@ -30,6 +34,7 @@ from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
+from fencepost_operator.runtime.last_passes import LastPasses, Rest
 from fencepost_operator.runtime.observer import Observer
 from fencepost_operator.runtime.restart_permits import RestartPermits
 
@@ -45,6 +50,8 @@ AFTER_BUSY: Final = 1.0
 CONFLICT_REMEDY: Final = "find out who else writes this object, and stop that"
 
 _CONFLICT: Final = "conflict"
+_GLANCE: Final = "glance"
+"""Nothing but figures was asked for: neither an event nor a census has shown a change of a pipeline at rest."""
 _GONE: Final = "gone"
 _BLIND: Final = "blind"
 """The runs could not be listed: a driver that is dead by now would not be noticed."""
@@ -56,7 +63,9 @@ _NOT_RECONCILED: Final = frozenset({_CONFLICT, _GONE, _BLIND})
 class Reconciler:
     """Makes passes over pipelines.
 
-    All that must survive a crash is in the status; only the failed attempts of the current action are kept here.
+    All that must survive a crash is in the status.  What is kept here are the failed attempts of the current action,
+    the figures that are not written yet, and what Kubernetes has shown of pipelines at rest.  Only figures follow from
+    that: whatever else a pass decides, it decides again on what it asks Kubernetes for at that moment.
     """
 
     ports: Ports
@@ -66,18 +75,30 @@ class Reconciler:
     _conflicts: Counter[ObjectKey] = field(default_factory=Counter)
     """Passes in a row that ended in a conflict."""
     _steps: ClockSteps = field(default_factory=ClockSteps)
+    _arrivals: dict[ObjectKey, ArrivalWindow] = field(default_factory=dict)
+    """Of the pipelines whose number of workers follows from it."""
+    _last: LastPasses = field(init=False)
+    _census_at: float = -math.inf
+    """When all objects of all pipelines were last looked at, by the monotonic clock."""
 
     def __post_init__(self) -> None:
+        config = self.config
+        self._last = LastPasses(
+            figures_interval=config.figures_interval,
+            figures_per_second=config.figures_per_second,
+            slowest_figures=config.slowest_figures,
+        )
         self.permits = RestartPermits(limit=self.config.max_concurrent_restarts, timeout=self.config.restart_timeout)
 
-    async def reconcile(self, key: ObjectKey) -> float | None:
+    async def reconcile(self, key: ObjectKey, *, woken: bool = True) -> float | None:
         """Make one pass; return the seconds after which to look again, or None when the pipeline is gone.
 
+        `woken`: something happened to it since the last pass began.
         Raises PortError when the API server cannot be asked for the pipeline or refuses its status.
         """
         started = time.monotonic()
         try:
-            again, outcome = await self._pass(key)
+            again, outcome = await self._pass(key, woken=woken)
         except Conflict as error:
             log.debug("%s was changed by another client: %s", key, error)
             self._conflicts[key] += 1
@@ -89,46 +110,122 @@ class Reconciler:
             self.ports.metrics.succeeded(key, self.ports.clock.now())
         return again
 
-    async def _pass(self, key: ObjectKey) -> tuple[float | None, str]:
+    def is_glance(self, key: ObjectKey) -> bool:
+        """Return whether the next pass is a glance unless something happens, as the last one was.
+
+        Who makes each second glance show more than figures gets no more passes by that than these.
+        """
+        now = self.ports.clock.monotonic()
+        return self._has_census(now) and self._last.has_glanced(key, now)
+
+    def note_census(self) -> None:
+        """Note that each pipeline was woken of which an object has changed, whether or not an event has shown that."""
+        self._census_at = self.ports.clock.monotonic()
+
+    def _has_census(self, now: float) -> bool:
+        return now - self._census_at < self.config.census_holds
+
+    async def _pass(self, key: ObjectKey, *, woken: bool) -> tuple[float | None, str]:
+        now = self.ports.clock.monotonic()
+        rest = self._last.take_rest(key, now)
+        has_census = self._has_census(now)
+        if rest is not None and has_census and not woken and (again := await self._glance(rest)) is not None:
+            return again, _GLANCE
         found = await self.ports.pipelines.read(key)
         if found is None:
-            self._attempts.pop(key, None)
-            self._steps.forget(key)
-            self.permits.forget(key)
-            self._count_restarts(self.ports.clock.monotonic())
-            rewinds = await self.ports.rewinds.unfinished(key, expected=False)
-            await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
-            await self._remove_left_release(key)
-            self.ports.releases.forget(key)
-            self.ports.metrics.forget(key)
-            self.ports.pager.forget(key)
+            await self._end(key)
             return None, _GONE
         observer = Observer(self.ports, self.config)
-        found = await observer.with_valid_spec(found)
-        observation = await observer.observe(found)
-        now, monotonic = observation.now, self.ports.clock.monotonic()
-        pipeline = self._steps.by_this_clock(found, now, monotonic)
-        observation = self._steps.measured(found, pipeline, observation, monotonic)
-        if isinstance(observation.fence, Known) and observation.fence.value is not None:
-            self.ports.metrics.committed(key, observation.fence.value)
+        found = await observer.with_valid_spec(self._last.begin(found))
+        seen = await observer.observe(found)
+        pipeline, observation = self._measured(found, seen)
+        monotonic = self.ports.clock.monotonic()
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts, monotonic)
         recorded = await self._record(found, decision)
-        self._steps.recorded(key, recorded.status, [update.status for update in decision.rewinds], now, monotonic)
+        self._note(recorded, decision, observation, monotonic)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
         if action is None:
             self._attempts.pop(key, None)
+            if has_census and is_at_rest(recorded, observation, decision):
+                self._last.begin_rest(recorded, seen, monotonic + jittered(self.config.look_interval))
             return self._pause(pipeline, decision), _BLIND if is_blind else "steady"
         last = attempts.last(action)
         if last is not None and monotonic < last.retry_at:
             again, outcome = last.retry_at - monotonic, "waiting"
         else:
             again, outcome = await self._act(recorded, observation, action, attempts)
-        if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision):
+        if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision | TryCode):
             # A copy that fails must not keep the loop from reconciling the run, nor hide that it cannot.
             return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
         return again, outcome
+
+    async def _glance(self, rest: Rest) -> float | None:
+        """Look at Cassandra and Kafka alone; return when to look again, None where they show more than figures."""
+        found = rest.pipeline
+        seen = await Observer(self.ports, self.config).glance(found, rest.observation)
+        pipeline, observation = self._measured(found, seen)
+        monotonic = self.ports.clock.monotonic()
+        decision = self._conclude(pipeline, observation, Attempts())
+        is_news = apart_from_figures(decision.status) != apart_from_figures(found.status)
+        if is_news or decision.events or not is_at_rest(found, observation, decision):
+            return None
+        recorded = await self._record(found, decision)
+        self._note(recorded, decision, observation, monotonic)
+        self._last.continue_rest(replace(rest, pipeline=recorded, has_glanced=True))
+        pause, is_expected = self._pause(pipeline, decision), decision.requeue_after < self.config.resync_interval
+        return pause if is_expected else max(pause, jittered(self._round()))
+
+    def _measured(self, found: Pipeline, seen: Observation) -> tuple[Pipeline, Observation]:
+        """Return the pipeline and what was observed by what this process has measured."""
+        monotonic = self.ports.clock.monotonic()
+        pipeline = self._steps.by_this_clock(found, seen.now, monotonic)
+        observation = self._steps.measured(found, pipeline, seen, monotonic)
+        observation = replace(observation, arrivals=self._arriving(pipeline, observation, monotonic))
+        if isinstance(observation.fence, Known) and observation.fence.value is not None:
+            self.ports.metrics.committed(found.key, observation.fence.value)
+        return pipeline, observation
+
+    def _arriving(self, pipeline: Pipeline, observation: Observation, monotonic: float) -> Arrivals | None:
+        """Return how fast records arrive, where the number of workers follows from it."""
+        spec, source = pipeline.spec, observation.source
+        if not isinstance(spec, Spec) or spec.cluster.autoscale is None:
+            self._arrivals.pop(pipeline.key, None)
+            return None
+        if not isinstance(source, Known):
+            return None
+        return self._arrivals.setdefault(pipeline.key, ArrivalWindow()).seen(monotonic, source.value.ends)
+
+    def _note(self, recorded: Pipeline, decision: Decision, observation: Observation, monotonic: float) -> None:
+        """Note what was recorded, and by which clocks."""
+        rewinds = [update.status for update in decision.rewinds]
+        self._steps.recorded(recorded.key, recorded.status, rewinds, observation.now, monotonic)
+
+    async def _end(self, key: ObjectKey) -> None:
+        """Forget a pipeline that is gone, and remove what nothing else would."""
+        self._drop(key)
+        rewinds = await self.ports.rewinds.unfinished(key, expected=False)
+        await self._record_rewinds(without_pipeline(rewinds, self.ports.clock.now()))
+        await self._remove_left_release(key)
+        self.forget(key)
+
+    def _drop(self, key: ObjectKey) -> None:
+        """Drop what passes over a pipeline have left here for the next ones."""
+        self._attempts.pop(key, None)
+        self._conflicts.pop(key, None)
+        self._last.forget(key)
+        self._steps.forget(key)
+        self._arrivals.pop(key, None)
+        self.permits.forget(key)
+        self._count_restarts(self.ports.clock.monotonic())
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop all that is known of a pipeline that is gone, or that another replica reconciles from now on."""
+        self._drop(key)
+        self.ports.releases.forget(key)
+        self.ports.metrics.forget(key)
+        self.ports.pager.forget(key)
 
     async def _remove_left_release(self, key: ObjectKey) -> None:
         """Remove the Helm release of a pipeline whose finalizer was removed by hand: nothing else would."""
@@ -160,11 +257,16 @@ class Reconciler:
         return with_pages(pipeline, decision, self.ports.pager.facts(pipeline.key), self.config, observation.now)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:
-        """Write the status if it changed, then publish the Events: what is done next must be known beforehand."""
-        if decision.status != pipeline.status:
+        """Write the status if it is due, then publish the Events: what is done next must be known beforehand."""
+        now = self.ports.clock.monotonic()
+        if self._last.is_due(pipeline.key, decision.status, now):
             written = await self.ports.pipelines.write_status(pipeline, decision.status)
             self.ports.metrics.recorded()
             pipeline = written.under(pipeline)
+            self._last.wrote(pipeline.key, pipeline.status, now)
+        elif decision.status != pipeline.status:
+            pipeline = replace(pipeline, status=decision.status)
+            self._last.skipped(pipeline.key, pipeline.status)
         self._page(pipeline, decision)
         await self._publish_events(pipeline, decision.events)
         await self._record_rewinds(decision.rewinds)
@@ -224,7 +326,7 @@ class Reconciler:
             if isinstance(error, Conflict) and attempts.last(action) is None:
                 attempts.conflicted(action, now)
                 raise
-            reason = reason_of_failure(action, error)
+            reason = reason_of_failure(pipeline, action, error)
             remedy = error.remedy if isinstance(error, PortError) else CONFLICT_REMEDY
             failure = attempts.failed(action, now, reason=reason, message=str(error), remedy=remedy)
             log.warning("%s: %s failed: %s", pipeline.key, name, error, extra={"reason": reason})
@@ -232,6 +334,10 @@ class Reconciler:
             return retry_delay(failure.attempts), "action_failure"
         attempts.succeeded(action, now)
         return AT_ONCE, name
+
+    def _round(self) -> float:
+        """Return the seconds in which each pipeline is looked at once."""
+        return min(len(self._last) / self.config.looks_per_second, self.config.slowest_look)
 
     def _pause(self, pipeline: Pipeline, decision: Decision) -> float:
         """Return how long to wait: less where something changes, and spread where nothing is expected.

@@ -68,7 +68,7 @@ class RewindObserver:
     async def _snapshot(self, pipeline: Pipeline, spec: Spec, wanted: str | None) -> Fact[Snapshot | None] | NotAsked:
         if wanted is None:
             return NotAsked()
-        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        place = fence_place(pipeline.key, spec.checkpoint, self.config.scope)
         return await self.see(self.ports.fences.find_snapshot(*place, wanted))
 
     async def _state(
@@ -77,7 +77,7 @@ class RewindObserver:
         """Continue the check of a snapshot's files, until the pipeline is stopped for the rewind."""
         if status.has_begun or not isinstance(found, Known) or found.value is None or found.value.checkpoint is None:
             return NotAsked()
-        place = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope)
+        place = fence_place(pipeline.key, spec.checkpoint, self.config.scope)
         start = status.checked_files if status.checked_snapshot == str(found.value.id) else 0
         return await self.see(self.ports.fences.check_state(*place, found.value.checkpoint, start=start))
 
@@ -91,7 +91,7 @@ class RewindObserver:
         done = status.step(RewindStep.SET_OFFSETS)
         if done is None or done.finished_at is None or status.epoch is None or status.version is None:
             return NotAsked()
-        place, since = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope), done.finished_at
+        place, since = fence_place(pipeline.key, spec.checkpoint, self.config.scope), done.finished_at
         return await self.see(
             self.ports.fences.first_commit(*place, epoch=status.epoch, version=status.version, since=since)
         )

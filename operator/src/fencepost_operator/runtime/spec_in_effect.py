@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fencepost_operator.api import Pipeline, Revision, RollbackStatus, Spec, Violation
+from fencepost_operator.api import Pipeline, Revision, Spec, Violation
 from fencepost_operator.api.effects import standing_in
 from fencepost_operator.decision.specs.rollback import is_in_effect
+from fencepost_operator.decision.specs.upgrade_trial import is_held
 from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.desired.identity.hashes import config_maps
 from fencepost_operator.observation import Known, References, Unknown
@@ -31,10 +32,9 @@ class SpecInEffect:
         """
         status, spec = pipeline.status, pipeline.spec
         if isinstance(spec, Spec):
-            back = status.rolled_back if pipeline.deleting_since is None else None
-            return await self._with_stable_spec(pipeline, spec, back) if back is not None else pipeline
-        run, back = status.run, status.rolled_back
-        name = back.revision if back is not None else run.revision if run is not None else ""
+            return await self._with_spec_instead(pipeline, spec) if pipeline.deleting_since is None else pipeline
+        instead = status.rolled_back or status.held_trial or status.run
+        name = instead.revision if instead is not None else ""
         if not name:
             return pipeline
         found = await self._kept_spec(pipeline, name)
@@ -44,17 +44,21 @@ class SpecInEffect:
             return pipeline.restored(*found)
         return replace(pipeline, irretrievable=found or _missing(name))
 
-    async def _with_stable_spec(self, pipeline: Pipeline, own: Spec, reported: RollbackStatus) -> Pipeline:
-        """Return the pipeline with the stable spec for as long as its object asks for the one that failed."""
-        maps = config_maps(own)
-        references = await self.see(self.ports.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
-        if isinstance(references, Known) and not is_in_effect(pipeline, own, references.value.hashes):
+    async def _with_spec_instead(self, pipeline: Pipeline, own: Spec) -> Pipeline:
+        """Return the pipeline with a kept spec for as long as its object asks for one that failed, or is tried."""
+        reported, tried = pipeline.status.rolled_back, pipeline.status.held_trial
+        instead = reported or tried
+        if instead is None:
             return pipeline
-        found = await self._kept_spec(pipeline, reported.revision)
+        maps, is_meant = config_maps(own), is_in_effect if reported is not None else is_held
+        references = await self.see(self.ports.objects.references(pipeline.key, maps)) if maps else Known(NOTHING)
+        if isinstance(references, Known) and not is_meant(pipeline, own, references.value.hashes):
+            return pipeline
+        found = await self._kept_spec(pipeline, instead.revision)
         if not isinstance(found, tuple):
-            return replace(pipeline, irretrievable=found or _missing(reported.revision))
+            return replace(pipeline, irretrievable=found or _missing(instead.revision))
         revision, spec = found
-        return pipeline.rolled_back(revision, standing_in(spec, own))
+        return pipeline.under_kept(revision, _in_place_of(own, spec))
 
     async def _kept_spec(self, pipeline: Pipeline, name: str) -> tuple[Revision, Spec] | str | None:
         """Return a revision and its spec, or why it cannot be used and what to do; None where it does not exist."""
@@ -65,6 +69,18 @@ class SpecInEffect:
             return None
         spec = found.value.spec
         return (found.value, spec) if isinstance(spec, Spec) else _refused(name, spec)
+
+
+def _in_place_of(own: Spec, kept: Spec) -> Spec:
+    """Return a kept spec with what of the object's own needs no other run.
+
+    Of the number of workers, that is one of the same kind: a run with a Spark cluster is not one without.
+    """
+    found = standing_in(kept, own)
+    if kept.cluster.exists is own.cluster.exists:
+        return found
+    cluster = replace(found.cluster, workers=kept.cluster.workers, autoscale=kept.cluster.autoscale)
+    return replace(found, cluster=cluster)
 
 
 def _missing(name: str) -> str:

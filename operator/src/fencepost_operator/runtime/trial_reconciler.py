@@ -45,7 +45,7 @@ class TrialReconciler:
     _failures: Counter[ObjectKey] = field(default_factory=Counter)
     """Actions of a trial in a row that failed."""
 
-    async def reconcile(self, key: ObjectKey) -> float | None:
+    async def reconcile(self, key: ObjectKey, *, woken: bool = True) -> float | None:  # noqa: ARG002 - every pass asks
         """Make one pass; return the seconds after which to look again, None when nothing is left to do.
 
         Raises PortError when the API server cannot be asked for the trial, or refuses its status.
@@ -112,7 +112,7 @@ class TrialReconciler:
         status, found = trial.status, seen.value if isinstance(seen, Known) else None
         if status.is_finished or found is None or not isinstance(found.spec, Spec):
             return TrialFacts(now=now, pipeline=seen, job=await self._job(key, trial))
-        connection, row_key = fence_place(key, found.spec.checkpoint.cassandra, self.config.scope)
+        connection, row_key = fence_place(key, found.spec.checkpoint, self.config.scope)
         row = await self._see(self.ports.fences.read(connection, row_key))
         if isinstance(row, Unknown):
             return TrialFacts(now=now, pipeline=seen, row=row, job=await self._job(key, trial))
@@ -141,7 +141,7 @@ class TrialReconciler:
         self, asked: TrialSpec, trial: Trial, pipeline: Pipeline, spec: Spec, row: FenceRow | None
     ) -> Fact[StartingPoint | NoStart]:
         """Look for what the pipeline had committed at spec.since, of each topic that the trial reads."""
-        place, since = fence_place(pipeline.key, spec.checkpoint.cassandra, self.config.scope), asked.since
+        place, since = fence_place(pipeline.key, spec.checkpoint, self.config.scope), asked.since
         topics = topics_of(row.offsets if row is not None else ()) & set(spec.source.kafka.topics)
         if since.snapshot is not None:
             found = await self._see(self.ports.fences.find_snapshot(*place, since.snapshot))
@@ -150,9 +150,15 @@ class TrialReconciler:
             if (kept := found.value) is None or not topics <= topics_of(kept.offsets):
                 return Known(NoStart())
             clock = (kept.at - _EPOCH) // timedelta(microseconds=1)
-            return Known(StartingPoint(offsets=kept.offsets, topic_ids=kept.topic_ids, clock=clock))
+            return Known(
+                StartingPoint(offsets=kept.offsets, topic_ids=kept.topic_ids, clock=clock, snapshot=str(kept.id))
+            )
         moment = since.timestamp or trial.created_at - timedelta(seconds=since.duration or 0.0)
-        return await self._see(self.ports.fences.committed_at(*place, moment, topics))
+        seen = await self._see(self.ports.fences.committed_at(*place, moment, topics))
+        first = seen.value.earliest if isinstance(seen, Known) and isinstance(seen.value, NoStart) else None
+        if first is None or not trial.owner_uid:
+            return seen
+        return await self._see(self.ports.fences.committed_at(*place, first, topics))  # a young pipeline's upgrade
 
     async def _see(self, question: Awaitable[Any]) -> Fact[Any]:
         return await see(question, self.config.observation_timeout)

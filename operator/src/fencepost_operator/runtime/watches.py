@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import kopf
 
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_KIND, TRIAL_PLURAL, VERSION, ObjectKey
+from fencepost_operator.api import GROUP, KIND, PLURAL, REWIND_PLURAL, TRIAL_KIND, TRIAL_PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
 
@@ -122,6 +122,13 @@ def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[
     yield _Watch(kind=(GROUP, VERSION, PLURAL), pipeline=lambda body: body.meta.name)
     yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound_pipeline)
     yield _Watch(kind=(GROUP, VERSION, TRIAL_PLURAL), pipeline=lambda _: None, trial=lambda body: body.meta.name)
+    yield _Watch(
+        kind=(GROUP, VERSION, TRIAL_PLURAL),
+        handler="tried",
+        pipeline=_upgraded_pipeline,
+        changes=ChangeFilter(_IDENTITY),
+        content=lambda body: (body.get("status") or {}).get("phase"),
+    )
     for kind in CHILDREN:
         child = _Watch(
             kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by, trial=_owning_trial
@@ -177,6 +184,12 @@ def _rewound_pipeline(rewind: kopf.Body) -> str | None:
     """Return the pipeline that a rewind names; its user may have written anything there."""
     name = (rewind.get("spec") or {}).get("pipeline")
     return name if isinstance(name, str) else None
+
+
+def _upgraded_pipeline(trial: kopf.Body) -> str | None:
+    """Return the pipeline whose upgrade waits for a trial."""
+    owners = trial.meta.get("ownerReferences") or ()
+    return next((str(owner.get("name")) for owner in owners if owner.get("kind") == KIND), None)
 
 
 def _owner(child: kopf.Body) -> str | None:

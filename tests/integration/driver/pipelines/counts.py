@@ -17,3 +17,15 @@ def counted(events: DataFrame, delay: str) -> DataFrame:
     keyed = events.select("timestamp", F.col("key").cast("string").alias("key"))
     counted = keyed.withWatermark("timestamp", delay).groupBy(F.window("timestamp", "1 minute"), "key").count()
     return counted.select(F.col("window.start").cast("long").alias("minute"), "key", "count")
+
+
+def halves(events: DataFrame, context: StreamContext) -> DataFrame:
+    """Other counts, of the same state."""
+    return stream(events, context).withColumn("count", F.col("count") * 2)
+
+
+def by_key_alone(events: DataFrame, _: StreamContext) -> DataFrame:
+    """Counts that another state has."""
+    keyed = events.select("timestamp", F.col("key").cast("string").alias("key")).withWatermark("timestamp", "1 hour")
+    counted = keyed.groupBy("key").count()
+    return counted.select(F.lit(0).cast("long").alias("minute"), "key", "count")

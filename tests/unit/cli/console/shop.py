@@ -31,6 +31,8 @@ def shop() -> Lists:
     rows = story()
     world.row, world.records = rows[-1], records(rows, now)
     world.body = {**orders(now), "spec": world.body["spec"]}
+    world.related_objects[Related.TRIALS] = [trial(now, **each) for each in TRIALS]
+    world.related_objects[Related.REWINDS] = [rewind(now)]
     events = [("RunFailed", "Run 1 failed: OutOfMemory, exit code 137"), ("BackingOff", "1 run failed in a row")]
     world.related_objects[Related.EVENTS] = [
         {"type": "Warning", "reason": reason, "message": message, "count": 1}
@@ -44,10 +46,57 @@ def shop() -> Lists:
     return lists
 
 
+TRIALS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "orders-cents", "hours": 1, "phase": "Running", "rows": {"compared": 1_204_331, "equal": 1_204_331},
+        "message": "1,204,331 rows compared, 61 % of the records",
+    },
+    {
+        "name": "orders-round-half-up", "hours": 20, "phase": "Completed",
+        "rows": {"compared": 2_010_556, "equal": 2_010_544, "changed": 12, "missing": 0},
+        "message": "2,010,556 rows compared: 12 differ",
+        "samples": [
+            {"sink": "orders", "kind": "Changed", "key": key, "columns": "amount"}
+            for key in ("topic=orders, partition=0, offset=118204", "topic=orders, partition=0, offset=119377")
+        ],
+        "promotion": {"state": "NotMet", "message": "12 rows changed, and promoteWhen allows 0"},
+    },
+    {
+        "name": "orders-spark-4-1", "hours": 68, "phase": "Completed",
+        "rows": {"compared": 1_884_020, "equal": 1_884_020, "missing": 0},
+        "message": "1,884,020 rows compared: all are equal", "promotion": {"state": "Promoted"},
+    },
+)  # fmt: skip
+
+
+def trial(now: datetime, *, name: str, hours: int, rows: dict[str, int], **status: Any) -> dict[str, Any]:
+    created = (now - timedelta(hours=hours)).isoformat()
+    spec = {"pipeline": "orders", "job": {"image": "registry.example/orders:13"}, "since": {"duration": "24h"}}
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": created},
+        "spec": {**spec, "promoteWhen": {"changedRows": 0}},
+        "status": {"rows": {"changed": 0, "added": 0, **rows}, "complete": True, **status},
+    }
+
+
+def rewind(now: datetime) -> dict[str, Any]:
+    created = (now - timedelta(days=2)).isoformat()
+    steps = ("Count", "Stop", "BackUp", "Purge", "SetOffsets", "Resume", "Check")
+    return {
+        "metadata": {"name": "orders-before-the-bad-price", "namespace": "shop", "uid": "r"}
+        | {"creationTimestamp": created},
+        "spec": {"pipeline": "orders", "to": {"timestamp": created}, "deleteOutput": True},
+        "status": {
+            "phase": "Completed", "message": "The pipeline reads again from orders/0@41200; 88,310 rows were deleted",
+            "steps": [{"name": name, "state": "Done", "message": "", "startedAt": created} for name in steps],
+        },
+    }  # fmt: skip
+
+
 def fleet_member(number: int, now: datetime) -> dict[str, Any]:
     team, name = TEAMS[number % 5], NAMES[number // 5]
     kinds: dict[int, dict[str, Any]] = {
-        3: {"state": "Stalled", "ready": "False", "message": "PoisonRecord: orders/4 offset 88172 fails alone"},
+        3: {"state": "Stalled", "ready": "False", "message": "PoisonRecord: orders/4@88172 fails alone"},
         11: {
             "state": "Restarting",
             "ready": "False",
@@ -78,11 +127,16 @@ def orders(now: datetime) -> dict[str, Any]:
         "remedy": "raise job.memory, or lower maxRecordsPerBatch",
         "log": ["plan of version 201: 41,200 records", "writing orders", "java.lang.OutOfMemoryError: Java heap space"],
     }  # fmt: skip
-    return pipeline(
+    found = pipeline(
         message="Batches are committed", epoch=2, lag=260, restarts=1, failure=failure, run=run("orders-run-2-x7d2q"),
         throughput={"recordsPerSecond": 1310, "estimatedCatchUp": "0s"}, deadLetters={"count": 3},
-        committed={"version": 340, "at": now.isoformat()},
+        committed={"version": 340, "at": now.isoformat()}, cluster={
+            "release": "orders", "generation": 1, "configHash": "h", "requestedAt": since, "workers": 1,
+            "readyWorkers": 1,
+        },
     )  # fmt: skip
+    found["status"]["conditions"][0]["lastTransitionTime"] = since
+    return found
 
 
 def story() -> list[FenceRow]:

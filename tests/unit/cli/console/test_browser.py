@@ -93,6 +93,7 @@ async def test_a_pipelines_page_loads_its_parts_and_draws_the_chart(scheme: str)
             await page.open(f"{url}{PAGE}")
             await page.until("document.querySelector('.chart canvas') !== null", "the chart")
             await page.until(LOADED, "all parts")
+            assert "--" not in await page.value("document.querySelector('.u-legend').textContent")
             assert await page.value(CONTRAST) == []
             assert await page.value(NAMELESS) == []
             assert page.problems == []
@@ -124,10 +125,15 @@ async def test_the_pages_have_pictures_for_the_docs(scheme: str, tmp_path: Path)
             await page.open(f"{url}/?token={TOKEN}")
             await page.until(f"document.querySelectorAll('a.pick').length === 40 && {LOADED}", "the fleet")
             await page.picture(folder / f"console-fleet-{scheme}.png")
-            await page.size(1280, 1500)
+            await page.size(1280, 1446)
             await page.open(f"{url}{PAGE}")
             await page.until(f"document.querySelector('.chart canvas') !== null && {LOADED}", "the page")
             await page.picture(folder / f"console-pipeline-{scheme}.png")
+            await page.size(
+                1280, await page.value(f"document.querySelector('details:not([open])').open = true; {REST}")
+            )
+            await page.value("scrollTo(0, document.documentElement.scrollHeight)")
+            await page.picture(folder / f"console-trials-{scheme}.png")
             assert await page.value(CONTRAST) == []
             assert [one for one in page.problems if "favicon" not in one] == []
 
@@ -143,6 +149,11 @@ async def test_a_server_that_ends_is_reported(tmp_path: Path) -> None:
         assert (tmp_path / "lost.png").read_bytes().startswith(b"\x89PNG")
 
 
+REST = (
+    "Math.ceil(document.documentElement.getBoundingClientRect().height)"
+    " - document.getElementById('trials-title').closest('section').offsetTop + 8"
+)
+"""The pixels from the trials to the end of the page."""
 CONTRAST = r"""
 (() => {
   const channel = (value) => {

@@ -31,11 +31,22 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.api.codec import decode_leniently
 from fencepost_operator.api.quantities import format_duration, jvm_memory, parse_bytes, parse_duration, parse_quantity
+from present import present
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 123000, tzinfo=UTC)
 
 AVRO = {"format": "avro", "subject": "orders-value", "version": 3}
 REGISTRY = {"schemaRegistry": {"url": "http://registry:8081"}}
+
+
+DATABASE: dict[str, Any] = {"hosts": ["h"], "credentialsFrom": {"secretName": "s"}}
+IN_POSTGRESQL: dict[str, Any] = {"postgresql": DATABASE}
+PLUGIN: dict[str, Any] = {"sinks": [{"name": "s", "plugin": {"kind": "k"}}]}
+JOB: dict[str, Any] = {"image": "i", "entrypoint": "a:b"}
+PINNED: dict[str, Any] = {
+    "kafka": {"bootstrapServers": "k:1", "topics": ["a"]},
+    "pinnedStates": [{"name": "n", "pipeline": "p", "snapshot": "6b1cf520-cb3f-11f0-8000-0123456789ab"}],
+}
 
 
 def created(key: object) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def test_a_spec_without_any_default_filled_in_is_read() -> None:
         ({"job": "x"}, "spec.job"),
         ({"batchInterval": "soon"}, "spec.batchInterval"),
         ({"batchInterval": 5}, "spec.batchInterval"),
-        ({"cluster": {"workers": 0}}, "spec.cluster.workers"),
+        ({"cluster": {"workers": -1}}, "spec.cluster.workers"),
         ({"cluster": {"workers": True}}, "spec.cluster.workers"),
         ({"cluster": {"sparkConf": {"spark.master": "x"}}}, "spec.cluster.sparkConf.spark.master"),
         ({"cluster": {"sparkConf": {"spark.authenticate.secret": "x"}}}, "spec.cluster.sparkConf.spark.authenticate"),
@@ -279,7 +290,54 @@ def test_a_spec_without_any_default_filled_in_is_read() -> None:
             {"sinks": [{"name": "a", "plugin": {"kind": "c", "optionsFrom": "secret"}}]},
             "spec.sinks[0].plugin.optionsFrom",
         ),
+        ({"sinks": [{"name": "a", "kafka": {}}]}, "spec.sinks[0].kafka"),
+        ({"sinks": [{"name": "a", "kafka": {"topicColumn": "c"}}]}, "spec.sinks[0].kafka"),
+        ({"sinks": [{"name": "a", "kafka": {"topic": "t", "topics": ["u"]}}]}, "spec.sinks[0].kafka"),
+        (
+            {"sinks": [{"name": "a", "kafka": {"topicColumn": "key", "topics": ["u"]}}]},
+            "spec.sinks[0].kafka.topicColumn",
+        ),
+        (
+            {"sinks": [{"name": name, "kafka": {"topicColumn": "c", "topics": ["u"]}} for name in ("a", "b")]},
+            "spec.sinks[1].kafka.topics",
+        ),
+        ({"sinks": [{"name": "a", "http": {"url": "http://u:p@h/x"}}]}, "spec.sinks[0].http.url"),
+        ({"sinks": [{"name": "a", "http": {"url": "file:///etc/passwd"}}]}, "spec.sinks[0].http.url"),
+        ({"sinks": [{"name": "a", "http": {"url": "http://h", "parallelism": 65}}]}, "spec.sinks[0].http.parallelism"),
+        ({"sinks": [{"name": "a", "http": {"url": "http://h", "timeout": "1h"}}]}, "spec.sinks[0].http.timeout"),
+        ({"sinks": [{"name": "a", "files": {"path": "file:///tmp"}}]}, "spec.sinks[0].files.path"),
+        ({"sinks": [{"name": "a", "files": {"path": "s3://lake/../x"}}]}, "spec.sinks[0].files.path"),
+        ({"sinks": [{"name": "a", "files": {"path": "s3://key:secret@lake/x"}}]}, "spec.sinks[0].files.path"),
+        (
+            {"sinks": [{"name": name, "files": {"path": "s3://lake/x"}} for name in ("a", "b")]},
+            "spec.sinks[1].files.path",
+        ),
+        (
+            {"sinks": [{"name": "a", "files": {"path": "s3://lake/x", "endpoint": "file:///etc/passwd"}}]},
+            "spec.sinks[0].files.endpoint",
+        ),
         ({"checkpoint": {"cassandra": {"contactPoints": []}}}, "spec.checkpoint.cassandra.contactPoints"),
+        ({"checkpoint": {}}, "spec.checkpoint"),
+        ({"checkpoint": {"cassandra": {"contactPoints": ["c"]}, **IN_POSTGRESQL}}, "spec.checkpoint"),
+        ({"checkpoint": {"postgresql": {"hosts": ["h"]}}}, "spec.checkpoint.postgresql.credentialsFrom"),
+        ({"sinks": [{"name": "a", "postgresql": {"table": "t"}}]}, "spec.sinks[0].postgresql"),
+        (
+            {
+                "checkpoint": IN_POSTGRESQL,
+                "sinks": [{"name": "a", "postgresql": {"schema": "fencepost", "table": "t"}}],
+            },
+            "spec.sinks[0].postgresql.schema",
+        ),
+        (
+            {"checkpoint": IN_POSTGRESQL, "sinks": [{"name": name, "postgresql": {"table": "t"}} for name in "ab"]},
+            "spec.sinks[1].postgresql.table",
+        ),
+        ({"checkpoint": {"postgresql": {**DATABASE, "hosts": ["/var/run"]}}}, "spec.checkpoint.postgresql.hosts"),
+        ({"checkpoint": {"postgresql": {**DATABASE, "schema": 'a"; DROP'}}}, "spec.checkpoint.postgresql.schema"),
+        ({"checkpoint": {"postgresql": {**DATABASE, "database": "a host=b"}}}, "spec.checkpoint.postgresql.database"),
+        ({"checkpoint": IN_POSTGRESQL}, "spec.sinks[0].cassandra"),
+        ({"checkpoint": IN_POSTGRESQL, **PLUGIN, "job": {**JOB, "mode": "Stateful"}}, "spec.job.mode"),
+        ({"checkpoint": IN_POSTGRESQL, **PLUGIN, "source": PINNED}, "spec.source.pinnedStates"),
         ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy"),
         ({"snapshots": {"every": "30s"}}, "spec.snapshots.every"),
         ({"snapshots": {"keep": {"count": 0}}}, "spec.snapshots.keep.count"),
@@ -437,3 +495,19 @@ def test_every_violation_is_reported_at_once() -> None:
         "spec.suspend",
     }
     assert all("kubectl explain spl.spec." in violation.remedy for violation in found)
+
+
+def test_a_fence_in_postgresql_has_its_defaults_and_its_secrets() -> None:
+    found = parsed(checkpoint=IN_POSTGRESQL, **PLUGIN).checkpoint
+    database = present(found.postgresql)
+    assert (database.port, database.database, database.schema, database.create_schema) == (
+        5432,
+        "fencepost",
+        "fencepost",
+        True,
+    )
+    assert (found.cassandra, found.secrets, found.place) == (None, ("s",), "fencepost")
+    with_tls = parsed(checkpoint={"postgresql": {**DATABASE, "tls": {"secretName": "t"}}}, **PLUGIN)
+    assert with_tls.checkpoint.secrets == ("s", "t")
+    with pytest.raises(ValueError, match=r"checkpoint\.cassandra"):
+        _ = found.cluster

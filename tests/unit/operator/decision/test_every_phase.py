@@ -213,10 +213,12 @@ def test_every_combination_is_decided_lawfully() -> None:
 
 
 NEEDS_DETAILS: Final[set[str]] = {
+    Reason.AUTOSCALED,
     Reason.LOSS_ACCEPTED,
     Reason.PROGRESS_UNREADABLE,
     Reason.RESTART_QUEUED,
     Reason.ROLLED_BACK,
+    Reason.TRYING,
 }
 """Reasons of rules that need facts beyond the kinds above; each has tests of its own."""
 

@@ -74,6 +74,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"deletionPolicy": "Delete"},
     {"restart": {"maxAttempts": 2}},
     {"cluster": {"workers": 2}},
+    {"cluster": {"workers": 0}},
 )
 SOURCES = (
     Watermarks(ends={"orders/0": 1_000_000}),

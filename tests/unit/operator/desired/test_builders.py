@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ import pytest
 import yaml
 
 from fakes import manifests
-from fakes.manifests import body
+from fakes.manifests import body, spec_of
 from fencepost.contract import (
     CASSANDRA_TLS_DIR,
+    POSTGRESQL_TLS_DIR,
     SINK_OPTIONS_DIR,
+    WARM_FILE,
     CassandraSink,
     CassandraTls,
     DriverConfig,
+    FilesSink,
     FunctionSink,
     KafkaSource,
     PluginSink,
+    PostgresqlEndpoint,
+    PostgresqlTls,
     StartingOffsets,
     Variable,
 )
@@ -88,6 +94,10 @@ FULL: dict[str, Any] = {
         "cassandra": {"contactPoints": ["a", "b"], "port": 9142, "credentialsFrom": {"secretName": "account"}}
     },
     "batchInterval": "1m30s",
+    "observability": {
+        "openTelemetry": {"endpoint": "https://collector:4318", "credentialsFrom": {"secretName": "collector"}},
+        "openLineage": {"url": "http://marquez:5000", "credentialsFrom": {"secretName": "marquez"}},
+    },
 }
 STATEFUL: dict[str, Any] = {
     "job": {"image": "registry.example/job:1", "entrypoint": "orders.job:stream", "mode": "Stateful"},
@@ -100,6 +110,8 @@ STATEFUL: dict[str, Any] = {
     },
 }
 CASES = {"small": {}, "full": FULL, "stateful": STATEFUL}
+ALONE: dict[str, Any] = {"cluster": {"workers": 0, "worker": {"cores": 2}}}
+"""Without workers: there is no Spark cluster."""
 HASHES: dict[str, str | None] = {"ConfigMap/code": "abc"}
 
 
@@ -114,9 +126,9 @@ def values_of(case: str) -> dict[str, Any]:
     return manifests.values_of(pipeline, spec, generation=2, references=HASHES)
 
 
-def config_of(pipeline: Pipeline, spec: Spec) -> DriverConfig:
+def config_of(pipeline: Pipeline, spec: Spec, **more: Any) -> DriverConfig:
     settings = ReconcileConfig(cluster_uid="c")
-    return driver_config(key=pipeline.key, spec=spec, references=HASHES, config=settings, epoch=5, generation=2)
+    return driver_config(key=pipeline.key, spec=spec, references=HASHES, config=settings, epoch=5, generation=2, **more)
 
 
 def job_of(case: str) -> dict[str, Any]:
@@ -149,6 +161,36 @@ def test_golden(case: str, kind: str, request: pytest.FixtureRequest) -> None:
         path.write_text(text)
         pytest.fail(f"{path.name} was written; look at it and run {request.node.nodeid} again")
     assert text == path.read_text()
+
+
+def test_a_driver_without_workers_runs_the_tasks_in_its_own_pod() -> None:
+    config, pod = config_and_pod_of(**ALONE)
+    assert (config.spark_master, config.executors) == ("local[2,2]", 1)
+    assert not [key for key in config.spark_conf if key.startswith("spark.executor")]
+    assert config.spark_conf["spark.driver.defaultJavaOptions"] == "-XX:TieredStopAtLevel=1"
+    (container,) = pod["containers"]
+    assert [port["name"] for port in container["ports"]] == ["metrics"]
+    names = {variable["name"] for variable in container["env"]}
+    assert Variable.SPARK_AUTH_SECRET not in names, "the chart of the cluster would create it"
+    assert Variable.POD_IP in names, "the address of its metrics"
+    # 1 GiB of heap, its quarter is less than 384 MiB, and 256 MiB for each of two Python workers.
+    assert container["resources"] == {"requests": {"cpu": "400m", "memory": "1920Mi"}, "limits": {"memory": "1920Mi"}}
+
+
+def test_a_stateful_driver_without_workers_has_the_state_in_its_own_pod() -> None:
+    config, pod = config_and_pod_of(**STATEFUL, cluster={"workers": 0}, state={"maxBytes": "1Gi"})
+    assert config.spark_conf["spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"] == "128"
+    (scratch,) = (volume for volume in pod["volumes"] if volume["name"] == "tmp")
+    assert scratch["emptyDir"] == {"sizeLimit": "4Gi"}, "1 GiB, and three times the state"
+    (container,) = pod["containers"]
+    assert [port["name"] for port in container["ports"]] == ["metrics"], "the state is served on the loopback device"
+    assert container["resources"]["limits"] == {"memory": f"{1024 + 384 + 256 + 128}Mi"}
+
+
+@pytest.mark.parametrize(("given", "attempts"), [("5", "5"), ("1] or elsewhere", "2")])
+def test_the_attempts_of_a_task_hold_without_workers_too(given: str, attempts: str) -> None:
+    config, _ = config_and_pod_of(cluster={"workers": 0, "sparkConf": {"spark.task.maxFailures": given}})
+    assert config.spark_master == f"local[1,{attempts}]"
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -211,6 +253,25 @@ def test_kubernetes_starts_a_driver_once() -> None:
     assert job["template"]["spec"]["restartPolicy"] == "Never"
 
 
+def test_a_run_that_awaits_its_epoch_shows_when_it_is_warm_and_is_not_killed_for_being_slow() -> None:
+    pipeline, spec = pipeline_and_spec("small")
+    config = replace(config_of(pipeline, spec), awaits_epoch=True)
+    job = run_job(pipeline=pipeline, spec=spec, config=config, generation=2, spec_hash="h")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    probe = container["startupProbe"]
+    assert probe["exec"]["command"] == ["cat", WARM_FILE]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 24 * 3600
+    (usual,) = job_of("small")["spec"]["template"]["spec"]["containers"]
+    assert {name: part for name, part in container.items() if name != "startupProbe"} == usual
+
+
+def test_a_run_hands_over_where_it_is_asked_to_stop_and_not_where_it_ends_unasked() -> None:
+    pipeline = read_pipeline(body(upgrade={"strategy": "Handoff"}))
+    assert isinstance(pipeline.spec, Spec)
+    assert config_of(pipeline, pipeline.spec).hands_over
+    assert not config_of(pipeline, pipeline.spec, finish_until={"t/0": 3}).hands_over
+
+
 def test_node_loss_is_given_up_soon_unless_the_user_says_otherwise() -> None:
     given = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 60}]
     _, pod = config_and_pod_of(cluster={"tolerations": given})
@@ -240,11 +301,22 @@ def prints(references: dict[str, str | None] | None = None, **changes: Any) -> t
         ({"job": {"image": "another", "entrypoint": "orders.job:transform"}}, True, True),
         ({"cluster": {"sparkConf": {"spark.a": "1"}}}, True, True),
         ({"cluster": {"worker": {"memory": "4Gi"}}}, True, True),
+        ({"cluster": {"workers": 0}}, True, True),
     ],
 )
 def test_what_replaces_a_run_and_what_a_cluster(changes: dict[str, Any], cluster: bool, run: bool) -> None:
     before, after = prints(), prints(**changes)
     assert (before[0] != after[0], before[1] != after[1]) == (cluster, run)
+
+
+def test_what_only_a_cluster_has_replaces_no_run_without_workers() -> None:
+    alone = prints(cluster={"workers": 0})
+    of_pods = {"image": "another", "worker": {"memory": "4Gi"}, "master": {"storage": {"size": "1Gi"}}}
+    assert alone == prints(cluster={"workers": 0, **of_pods}), "neither the workers nor the master exist"
+    assert alone[1] != prints(cluster={"workers": 0, "worker": {"cores": 2}})[1]
+    assert alone[0] == "", "no cluster matches"
+    spec = spec_of(cluster={"workers": 0})
+    assert fingerprints(spec, {}, "one") == fingerprints(spec, {}, "another"), "no chart is installed"
 
 
 def test_an_operator_with_new_fields_keeps_the_runs_that_do_not_use_them() -> None:
@@ -271,6 +343,9 @@ def test_the_bytes_of_a_batch_follow_from_the_heaps_unless_the_spec_says() -> No
     assert (small.max_bytes_per_batch, small.target_batch_duration) == (heap // 4, 10.0)
     assert (small.min_records_per_batch, small.max_records_per_batch) == (1_000, 100_000)
     assert source_of(cluster={"workers": 4}).max_bytes_per_batch == 4 * heap // 4
+    assert source_of(cluster={"workers": 0}).max_bytes_per_batch == GIB // 8, "a quarter of half of the driver's heap"
+    by_load = source_of(cluster={"autoscale": {"minWorkers": 2, "maxWorkers": 8}})
+    assert by_load.max_bytes_per_batch == 2 * heap // 4, "it has to fit however few workers are left"
     said = source_of(source={"kafka": {**kafka, "maxBytesPerBatch": "3Mi", "maxRecordsPerBatch": 500}})
     assert (said.max_bytes_per_batch, said.min_records_per_batch) == (3 * 1024**2, 500)
 
@@ -288,13 +363,17 @@ def test_the_content_of_what_is_referenced_counts() -> None:
 def test_references() -> None:
     _, spec = pipeline_and_spec("full")
     config_maps = ("ConfigMap/code", "ConfigMap/settings")
-    assert referenced(spec) == (*config_maps, "Secret/account", "Secret/kafka", "Secret/registry", "Secret/s")
+    assert referenced(spec) == (
+        *config_maps, "Secret/account", "Secret/collector", "Secret/kafka", "Secret/marquez",
+        "Secret/registry", "Secret/s",
+    )  # fmt: skip
     assert optional_references(spec) == {"ConfigMap/settings"}
 
 
 SINKS: list[dict[str, Any]] = [
     {"name": "orders", "cassandra": {"keyspace": "shop", "table": "orders"}},
     {"name": "search_index", "function": {"entrypoint": "a:b", "optionsFrom": {"secretName": "search"}}},
+    {"name": "lake", "files": {"path": "s3://lake/orders", "credentialsFrom": {"secretName": "lake"}}},
     {"name": "copy", "plugin": {"kind": "postgresql", "options": {"table": "t"}}},
 ]
 
@@ -307,6 +386,7 @@ def test_the_options_of_a_sinks_secret_are_in_the_driver_alone() -> None:
     assert config.sinks == (
         CassandraSink(name="orders", keyspace="shop", table="orders"),
         FunctionSink(name="search_index", entrypoint="a:b"),
+        FilesSink(name="lake", path="s3://lake/orders"),
         PluginSink(name="copy", plugin="postgresql", options={"table": "t"}),
     )
     job = run_job(pipeline=pipeline, spec=pipeline.spec, config=config, generation=2, spec_hash="h")
@@ -357,7 +437,28 @@ def test_the_driver_alone_mounts_the_certificates_of_cassandra() -> None:
     assert {"name": "cassandra-tls", "secret": {"secretName": "certificates"}} in pod["volumes"]
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounts["cassandra-tls"] == CASSANDRA_TLS_DIR
-    assert DriverConfig.from_json(config.to_json()).cassandra.tls == CassandraTls(server_name="c.example")
+    assert DriverConfig.from_json(config.to_json()).cluster.tls == CassandraTls(server_name="c.example")
+    assert "certificates" not in config.to_json()
+
+
+def test_the_driver_has_the_account_and_the_certificates_of_postgresql() -> None:
+    database = {"hosts": ["db"], "credentialsFrom": {"secretName": "account"}, "tls": {"secretName": "certificates"}}
+    config, pod = config_and_pod_of(
+        checkpoint={"postgresql": {**database, "schema": "fences"}}, sinks=[{"name": "s", "plugin": {"kind": "p"}}]
+    )
+    assert {"name": "postgresql-tls", "secret": {"secretName": "certificates"}} in pod["volumes"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts["postgresql-tls"] == POSTGRESQL_TLS_DIR
+    keys = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"] if "POSTGRESQL" in one["name"]}
+    assert keys == {
+        Variable.POSTGRESQL_USERNAME: {"name": "account", "key": "username"},
+        Variable.POSTGRESQL_PASSWORD: {"name": "account", "key": "password"},
+    }
+    assert not any("CASSANDRA" in one["name"] for one in container["env"])
+    read = DriverConfig.from_json(config.to_json())
+    assert (read.cassandra, read.fence_keyspace) == (None, "fences")
+    assert read.postgresql == PostgresqlEndpoint(hosts=("db",), tls=PostgresqlTls())
     assert "certificates" not in config.to_json()
 
 

@@ -28,7 +28,7 @@ from fencepost_operator.api import (
     parse,
     read_pipeline,
 )
-from fencepost_operator.api.parsing import pinned_snapshots
+from fencepost_operator.api.pins import pinned_by_pipelines, pinned_by_revision
 from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_job import run_job
@@ -138,7 +138,7 @@ def test_the_data_service_of_a_worker_is_configured_without_a_secret() -> None:
     values = values_of(stateful(state={"maxBytes": "5Gi"}))
     config = DataServiceConfig.from_json(values["files"][DATA_SERVICE_FILE])
     assert (config.pipeline, config.port, config.cache_bytes) == ("default/shop/orders", DATA_SERVICE_PORT, 5 * GIB)
-    assert config.cassandra == stateful().checkpoint.cassandra.endpoint
+    assert config.cassandra == stateful().checkpoint.cluster.endpoint
     assert not {"account", "certificates"} & set(values["files"][DATA_SERVICE_FILE].split('"'))
     assert values["dataService"] == {
         "port": DATA_SERVICE_PORT, "credentialsSecret": "account", "tlsSecret": "certificates",
@@ -206,7 +206,21 @@ def test_a_pinned_state_is_one_of_the_own_namespace_and_a_change_starts_a_run() 
 
 def test_pins_are_found_in_a_spec_that_is_otherwise_wrong() -> None:
     wrong = {"spec": {"job": 7, "source": {"pinnedStates": [PIN, 7, {**PIN, "pipeline": "another"}]}}}
-    assert list(pinned_snapshots(wrong, "newest")) == [PIN["snapshot"]]
-    empty: list[dict[str, Any]] = [{}, {"spec": []}, {"spec": {"source": {"pinnedStates": "newest"}}}]
-    for nothing in empty:
-        assert list(pinned_snapshots(nothing, "newest")) == []
+    assert pinned_by_pipelines([wrong], "newest") == ({PIN["snapshot"]}, set())
+    empty: list[dict[str, Any]] = [
+        {},
+        {"spec": [], "status": [], "metadata": 7, "data": {"spec": 7}},
+        {"spec": {"source": {"pinnedStates": "newest"}}, "status": {"run": "7", "stable": {"revision": 7}}},
+    ]
+    assert pinned_by_pipelines(empty, "newest") == (set(), set())
+    assert [one for nothing in empty for one in pinned_by_revision(nothing, "newest")] == []
+
+
+def test_each_kept_spec_that_may_run_pins_too() -> None:
+    named = ("run", "stable", "finishing", "rolledBack", "upgradeTrial")
+    status = {name: {"revision": name, "snapshot": f"of {name}"} for name in named}
+    body = {"metadata": {"name": "newest"}, "status": status}
+    assert pinned_by_pipelines([body], "newest") == ({"of upgradeTrial"}, set(named))
+    assert pinned_by_pipelines([body], "another") == (set(), set(named))
+    kept = {"data": {"spec": {"source": {"pinnedStates": [PIN, {**PIN, "pipeline": "another"}]}}}}
+    assert list(pinned_by_revision(kept, "newest")) == [PIN["snapshot"]]

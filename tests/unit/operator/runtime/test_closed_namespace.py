@@ -6,19 +6,16 @@ kopf's own watches, on an API server of the test that knows lists and watches.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost_operator import app
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.errors import Denied
 from fencepost_operator.runtime import watches
-from fencepost_operator.settings import Settings
-from unit.operator.runtime.watched import Server, Woken
+from unit.operator.runtime.watched import Server
+from unit.operator.runtime.woken_loops import Woken
 
 OPEN, CLOSED = ObjectKey("bank", "orders"), ObjectKey("shop", "orders")
 MORE_THAN_KOPF_TRIES = 40
@@ -80,21 +77,3 @@ def test_a_namespace_that_stays_closed_is_asked_once_per_minute() -> None:
     delays = [delay for delay, _ in zip(watches.Backoffs(), range(20), strict=False)]
     assert delays[:4] == [1, 2, 4, 8]
     assert set(delays[6:]) == {60}
-
-
-async def test_what_is_left_of_pipelines_is_found_where_the_pipelines_cannot_be_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def denied(_namespaces: Sequence[str]) -> Sequence[ObjectKey]:
-        raise Denied("cannot list streamingpipelines", remedy="restore the RoleBinding")
-
-    async def left(_namespaces: Sequence[str]) -> Sequence[ObjectKey]:
-        return [OPEN]
-
-    monkeypatch.setattr(app, "_RELIST_INTERVAL", 0.001)
-    loops = Woken()
-    async with app._beside(app._relist((denied, left), loops, Settings()), name="census"):
-        async with asyncio.timeout(timedelta(seconds=10).total_seconds()):
-            while not loops.keys:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-    assert loops.keys == {OPEN}

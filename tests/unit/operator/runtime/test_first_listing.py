@@ -9,7 +9,8 @@ import pytest
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.runtime import watches
-from unit.operator.runtime.watched import Server, Woken
+from unit.operator.runtime.watched import Server
+from unit.operator.runtime.woken_loops import Woken
 
 LARGEST = 1536 * 1024
 """Bytes of an object at most: etcd's."""

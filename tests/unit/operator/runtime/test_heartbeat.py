@@ -43,12 +43,16 @@ class Operator:
     url: str
     leads: bool = True
     troubles: Troubles = field(default_factory=Troubles)
+    elsewhere: tuple[str, ...] = ()
     outcomes: list[str] = field(default_factory=list)
 
     async def address(self) -> str:
         if not self.url:
             raise Rejected("Secret fencepost-system/switch does not exist")
         return self.url
+
+    async def others(self) -> tuple[str, ...]:
+        return self.elsewhere
 
     async def beats(self, count: int = 1) -> list[str]:
         """Return the outcomes of so many beats."""
@@ -62,6 +66,7 @@ class Operator:
         heart = Heartbeat(
             address=self.address,
             troubles=lambda: self.troubles,
+            elsewhere=self.others,
             is_leading=lambda: self.leads,
             beaten=note,
             interval=0.01,
@@ -103,6 +108,12 @@ async def test_it_says_what_no_page_can_say(switch: Switch, troubles: Troubles, 
     _, path, body = switch.calls[0]
     assert path == "/ping/uuid/fail"
     assert body.startswith(said)
+
+
+async def test_it_says_what_keeps_the_replicas_of_other_shards_from_their_work(switch: Switch) -> None:
+    line = "the loop of shop/returns began no pass for 721 s"
+    assert await Operator(switch.url, elsewhere=(line,)).beats() == ["delivered_failure"]
+    assert switch.calls[0] == ("POST", "/ping/uuid/fail", line)
 
 
 async def test_a_page_that_has_just_begun_to_wait_is_not_a_failure(switch: Switch) -> None:

@@ -40,7 +40,7 @@ async def keep(replica: Replica, seconds: float) -> None:
 async def waited(replica: Replica) -> float:
     """Return the seconds until it has the lease, without what sums of binary fractions are off by."""
     began = replica.seconds
-    await replica.leadership.acquire()
+    await replica.acquire()
     return round(replica.seconds - began, 6)
 
 
@@ -53,7 +53,7 @@ def leases() -> FakeLeases:
 async def first(leases: FakeLeases) -> Replica:
     """It holds the lease."""
     replica = Replica(leases, "a")
-    await replica.leadership.acquire()
+    await replica.acquire()
     return replica
 
 
@@ -86,7 +86,7 @@ async def test_a_holder_that_renews_keeps_the_lease(leases: FakeLeases, second: 
 
     second.slept = renew_meanwhile
     with pytest.raises(Enough):
-        await second.leadership.acquire()
+        await second.acquire()
     assert not second.leadership.is_held
 
 
@@ -105,7 +105,7 @@ async def test_a_holder_that_ends_cleanly_is_succeeded_at_once(first: Replica, s
 
 
 async def test_a_container_that_restarts_takes_its_pods_lease_at_once(leases: FakeLeases) -> None:
-    await Replica(leases, "pod_uid").leadership.acquire()
+    await Replica(leases, "pod_uid").acquire()
     assert await waited(Replica(leases, "pod_uid")) == 0
     assert present(leases.record).transitions == 0
 
@@ -137,7 +137,7 @@ async def test_the_holder_stops_before_a_successor_can_begin(leases: FakeLeases)
     """Also when the renewal took effect as soon as it was asked for, and its answer came late."""
     first, second = Replica(leases, "a"), Replica(leases, "b")
     leases.before_write = lambda: first.pass_time(2.5)
-    await first.leadership.acquire()
+    await first.acquire()
     leases.before_write = lambda: None
     first.pass_time(VALIDITY - 2.5)
     assert not first.leadership.is_held
@@ -146,7 +146,7 @@ async def test_the_holder_stops_before_a_successor_can_begin(leases: FakeLeases)
 
 async def test_clocks_that_are_set_change_nothing(leases: FakeLeases) -> None:
     first, second = Replica(leases, "a"), Replica(leases, "b", wall=START + timedelta(days=400))
-    await first.leadership.acquire()
+    await first.acquire()
     first.wall -= timedelta(days=400)
     first.leadership.require()
     assert await waited(second) >= DURATION
@@ -214,7 +214,7 @@ async def test_a_contender_that_restarts_while_it_waits_begins_to_wait_again(lea
     leases.record = None
     stop_after(contender, DURATION / 2)
     with pytest.raises(Enough):
-        await contender.leadership.acquire()
+        await contender.acquire()
     assert await waited(Replica(leases, "pod_uid")) >= DURATION
 
 
@@ -222,7 +222,7 @@ async def test_a_lease_that_is_deleted_while_a_contender_waits_is_waited_for_aga
     contender = Replica(leases, "b")
     stop_after(contender, DURATION / 2)
     with pytest.raises(Enough):
-        await contender.leadership.acquire()
+        await contender.acquire()
     leases.record = None
     contender.slept = lambda: None
     assert await waited(contender) == DURATION

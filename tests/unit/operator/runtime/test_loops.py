@@ -30,13 +30,15 @@ class Reconciler:
 
     answer: Callable[[ObjectKey], float | None] = lambda _key: 60.0
     passes: list[ObjectKey] = field(default_factory=list)
+    woken: list[bool] = field(default_factory=list)
     running: set[ObjectKey] = field(default_factory=set)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def reconcile(self, key: ObjectKey) -> float | None:
+    async def reconcile(self, key: ObjectKey, *, woken: bool) -> float | None:
         assert key not in self.running
         assert PIPELINE.get() == str(key)
         self.passes.append(key)
+        self.woken.append(woken)
         self.running.add(key)
         try:
             await self.gate.wait()
@@ -109,13 +111,30 @@ async def test_events_during_a_pass_are_one_more_pass(loops: Controller, reconci
     assert reconciler.passes == [KEY, KEY]
 
 
+async def test_a_pass_knows_whether_something_happened_since_the_last_one_began(
+    loops: Controller, reconciler: Reconciler
+) -> None:
+    reconciler.answer = lambda _key: 0.01
+    loops.wake(KEY)
+    await passes(reconciler, 2)
+    reconciler.gate.clear()
+    await until(lambda: bool(reconciler.running))
+    before = len(reconciler.woken)
+    loops.wake(KEY)  # the pass in progress may have looked already
+    reconciler.gate.set()
+    await passes(reconciler, before + 2)
+    assert reconciler.woken[:2] == [True, False]
+    assert reconciler.woken[before : before + 2] == [True, False]
+
+
 async def test_a_pass_that_waits_in_a_queue_is_not_cancelled() -> None:
     """A hundred deletions at once: most of them wait for Helm longer than a pass may take."""
     helm = Turns("a test", limit=1)
     await helm.acquire("other")
     done: list[ObjectKey] = []
 
-    async def reconcile(key: ObjectKey) -> float | None:
+    async def reconcile(key: ObjectKey, *, woken: bool) -> float | None:
+        assert woken
         async with helm.turn(key.namespace):
             done.append(key)
         return 60.0
@@ -204,6 +223,31 @@ async def test_a_pipeline_that_is_gone_ends_its_loop_and_may_come_back(
     assert len(loops) == 1
 
 
+async def test_glances_do_not_delay_the_pipeline_of_their_namespace_that_has_failed(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred pipelines at rest use up no passes: their namespace has one, and then none for a minute."""
+    monkeypatch.setattr(module, "_BURST_OF_NAMESPACE", 1.0)
+    monkeypatch.setattr(module, "_RATE_OF_NAMESPACE", 1 / 60)
+    resting = {ObjectKey("n", f"rest-{number}") for number in range(100)}
+    made = Controller(
+        reconciler.reconcile,
+        metrics=PrometheusMetrics(),
+        clock=SystemClock(),
+        is_glance=resting.__contains__,
+        quiet=0.0,
+    )
+    for key in resting:
+        made.ensure(key)
+    await passes(reconciler, 100)
+    made.wake(KEY)
+    await passes(reconciler, 101)
+    made.wake(next(iter(resting)))
+    await asyncio.sleep(0.05)
+    assert len(reconciler.passes) == 101, "a woken one takes its share, which is used up"
+    await made.close()
+
+
 class Harmful(BaseException):
     """What a library may raise past `except Exception`."""
 
@@ -261,3 +305,30 @@ async def test_closing_ends_passes_where_they_are(reconciler: Reconciler) -> Non
     await until(lambda: bool(reconciler.running))
     await made.close()
     assert not reconciler.running
+
+
+async def test_loops_of_another_replicas_shard_are_neither_begun_nor_woken(reconciler: Reconciler) -> None:
+    owned = {KEY}
+    made = Controller(
+        reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), quiet=0.0, owns=owned.__contains__
+    )
+    for key in (KEY, OTHER):
+        made.wake(key)
+        made.ensure(key)
+    await passes(reconciler, 1)
+    assert set(reconciler.passes) == {KEY}
+    owned.clear()
+    assert await made.end(lambda key: key == KEY) == [KEY]
+    made.wake(KEY)
+    assert len(made) == 0
+    assert not reconciler.running
+
+
+async def test_loops_of_other_pipelines_continue_when_some_end(reconciler: Reconciler, loops: Controller) -> None:
+    reconciler.gate.clear()
+    for key in (KEY, OTHER):
+        loops.wake(key)
+    await until(lambda: reconciler.running == {KEY, OTHER})
+    assert await loops.end(lambda key: key == KEY) == [KEY]
+    assert reconciler.running == {OTHER}
+    reconciler.gate.set()

@@ -100,7 +100,8 @@ async def test_progress_is_unknown_when_cassandra_does_not_answer(world: World) 
 
 
 class DriverOnly:
-    async def ends(self, _connection: KafkaConnection) -> Watermarks | None:
+    async def ends(self, _connection: KafkaConnection, *, age: float = 0.0) -> Watermarks | None:
+        del age
         return None
 
     async def unread(self, *_facts: object) -> UnreadRecords:

@@ -14,6 +14,7 @@ import pytest
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import (
+    AutoscaleStatus,
     Condition,
     DeadLettersStatus,
     EventTimeStatus,
@@ -80,6 +81,8 @@ def test_everything_can_be_set() -> None:
         ("RESYNC_SECONDS", "nan", "1 to 60"),
         ("MAX_CONCURRENT_RESTARTS", "-1", "0 (no limit)"),
         ("MAX_CONCURRENT_RESTARTS", "many", "0 (no limit)"),
+        ("SHARDS", "0", "1 to 32"),
+        ("SHARDS", "33", "1 to 32"),
         ("LOG_LEVEL", "loud", "DEBUG, INFO"),
         ("CHART", "chart", "absolute path"),
         ("HELM", "helm", "absolute path"),
@@ -94,6 +97,22 @@ def test_a_bad_value_names_its_variable_and_what_to_set(name: str, value: str, r
         Settings.from_environment({f"FENCEPOST_{name}": value})
     assert str(caught.value).startswith(f"FENCEPOST_{name}='{value}'")
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "remedy"),
+    [
+        ({"SHARDS": "3"}, "FENCEPOST_SHARDS=3 needs FENCEPOST_LEASE"),
+        ({"SHARDS": "6", "LEASE": "fencepost"}, "FENCEPOST_MAX_CONCURRENT_RESTARTS=5 is less than FENCEPOST_SHARDS=6"),
+    ],
+)
+def test_shards_need_leases_and_a_part_of_the_planned_restarts_each(variables: dict[str, str], remedy: str) -> None:
+    given = {f"FENCEPOST_{name}": value for name, value in variables.items()}
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment(given)
+    assert str(caught.value).startswith(remedy)
+    settled = {"FENCEPOST_LEASE": "fencepost", "FENCEPOST_MAX_CONCURRENT_RESTARTS": "0"}
+    assert Settings.from_environment({**given, **settled}).shards == int(variables["SHARDS"])
 
 
 def status(*, lag: int | None = 5, ready: str = "True") -> Status:
@@ -114,7 +133,7 @@ def metrics() -> Iterator[PrometheusMetrics]:
     """Return metrics that have no series once the pipeline is forgotten, twice."""
     made = PrometheusMetrics()
     yield made
-    made.leads(lambda: True)
+    made.leads(range(1), lambda _shard: True, is_sure=lambda: True)
     for _ in range(2):
         made.forget(KEY)
         assert series(made) == {}
@@ -167,14 +186,16 @@ def test_the_size_of_a_state_is_exported(metrics: PrometheusMetrics) -> None:
 
 def test_a_replica_that_does_not_hold_the_lease_exports_no_pipeline() -> None:
     metrics, held = PrometheusMetrics(), True
-    metrics.leads(lambda: held)
+    metrics.leads(range(2), lambda shard: held and shard == 1, is_sure=lambda: held)
     metrics.heartbeat(KEY, BEGUN)
     metrics.observed(KEY, status(), {"t/0": 7}, None)
     assert series(metrics)
     held = False
     assert series(metrics) == {}
-    assert "fencepost_operator_leader 0.0" in metrics.exposition().decode()
+    assert 'fencepost_operator_leader{shard="1"} 0.0' in metrics.exposition().decode()
     held = True
+    assert 'fencepost_operator_leader{shard="1"} 1.0' in metrics.exposition().decode()
+    assert 'fencepost_operator_leader{shard="0"} 0.0' in metrics.exposition().decode()
     assert series(metrics)
 
 
@@ -234,6 +255,18 @@ def test_the_estimate_has_a_series_while_an_end_is_in_sight(metrics: PrometheusM
     metrics.observed(KEY, replace(status(), throughput=ThroughputStatus(since=since), conditions=(behind,)), {}, None)
     assert f"fencepost_pipeline_catch_up_seconds{AT}" not in series(metrics)
     assert series(metrics)[f"fencepost_pipeline_falling_behind{AT}"] == 1
+
+
+def test_the_workers_that_were_chosen_have_a_series(metrics: PrometheusMetrics) -> None:
+    limited = replace(status().conditions[0], type="ScalingLimited", reason="ScalingLimited")
+    chosen = AutoscaleStatus(workers=3, since=BEGUN, records_per_second=250.0)
+    metrics.observed(KEY, replace(status(), autoscale=chosen, conditions=(limited,)), {}, None)
+    found = series(metrics)
+    assert found[f"fencepost_pipeline_autoscale_workers{AT}"] == 3
+    assert found[f"fencepost_pipeline_autoscale_worker_records_per_second{AT}"] == 250
+    assert found[f"fencepost_pipeline_scaling_limited{AT}"] == 1
+    metrics.observed(KEY, status(), {}, None)
+    assert not any("_autoscale_" in name for name in series(metrics))
 
 
 def test_only_the_partitions_that_lag_most_have_a_series() -> None:

@@ -25,6 +25,7 @@ from fencepost_operator.api import (
     Spec,
     Trial,
     TrialPhase,
+    UpgradeTrialStatus,
     read_pipeline,
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
@@ -187,6 +188,19 @@ async def test_the_start_is_looked_for_where_the_spec_says(since: dict[str, str]
     status = (await scene.trial()).status
     assert status.phase == phase
     assert words in status.message
+
+
+async def test_an_upgrade_of_a_young_pipeline_is_tried_from_its_first_run_on() -> None:
+    scene = Scene(spec={"since": {"duration": "168h"}})
+    scene.trials.bodies[PLACE]["metadata"]["ownerReferences"] = [
+        {"kind": "StreamingPipeline", "controller": True, "uid": "uid-1"}
+    ]
+    tried = UpgradeTrialStatus(name=PLACE.name, revision="orders-1", code="", since=scene.world.now)
+    found = present(scene.pipelines.pipeline)
+    scene.pipelines.pipeline = replace(found, status=replace(found.status, upgrade_trial=tried))
+    await scene.reconcile()
+    status = (await scene.trial()).status
+    assert (status.phase, status.start, status.records_total) == (TrialPhase.STARTING, {"orders/0": 0}, 12)
 
 
 @pytest.mark.parametrize("since", [{"timestamp": "2026-01-01T00:30:00Z"}, {"snapshot": "before"}])

@@ -28,8 +28,8 @@ METADATA: Final[dict[str, Any]] = {
 }
 
 
-async def _never(_key: ObjectKey) -> float | None:
-    raise AssertionError("no loop runs here")
+async def _never(key: ObjectKey, *, woken: bool) -> float | None:
+    raise AssertionError(f"no loop runs here: {key}, {woken}")
 
 
 class Watched(Controller):

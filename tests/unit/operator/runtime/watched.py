@@ -14,10 +14,7 @@ import pytest
 from aiohttp import web
 
 from fakes.web_server import serving
-from fencepost_operator.adapters.clock import SystemClock
-from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_PLURAL, VERSION, ObjectKey
-from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
+from fencepost_operator.api import GROUP, PLURAL, REWIND_PLURAL, TRIAL_PLURAL, VERSION
 
 KINDS = {
     ("", "v1"): ("pods", "namespaces"),
@@ -45,24 +42,6 @@ DISCOVERY: dict[str, Any] = {
         for (group, version), names in KINDS.items()
     },
 }
-
-
-async def _never(_key: ObjectKey) -> float | None:
-    raise AssertionError("no loop runs here")
-
-
-class Woken(Controller):
-    """Notes whose loop was woken or begun."""
-
-    def __init__(self) -> None:
-        super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
-        self.keys: set[ObjectKey] = set()
-
-    def wake(self, key: ObjectKey) -> None:
-        self.keys.add(key)
-
-    def ensure(self, key: ObjectKey) -> None:
-        self.keys.add(key)
 
 
 class Server:

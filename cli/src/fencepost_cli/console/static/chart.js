@@ -23,6 +23,19 @@ function lines(u, moments, stroke, dash) {
   ctx.restore();
 }
 
+// As everywhere on the page: 24 hours, and a date only where it changes.
+const DAY = "\n{YYYY}-{MM}-{DD}";
+const MOMENTS = [
+  [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", DAY, null, DAY, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", DAY, null, DAY, null, null, null, 1],
+];
+
+// Without a pointer on the chart, the legend has the newest values.
+function showNewest(u) {
+  if (u.cursor.idx == null) u.setLegend({ idx: u.data[0].length - 1 }, false);
+}
+
 function axis(scale, side) {
   return { scale, side, size: 70, stroke: color("--soft"), grid: { show: side === 3, stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
 }
@@ -32,19 +45,21 @@ function draw(box) {
   drawn.get(box)?.destroy();
   const plot = new uPlot({
     width: box.clientWidth,
-    height: 220,
+    height: 236,
     hooks: {
+      ready: [showNewest],
+      setCursor: [showNewest],
       draw: [(u) => {
         lines(u, data.epochs, color("--busy"), [4, 4]);
         lines(u, data.faults, color("--bad"), []);
       }],
     },
     scales: { lag: { range: (_, low, high) => [0, Math.max(high, 1)] }, rate: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-    axes: [{ ...axis("x", 2), size: 40 }, axis("lag", 3), axis("rate", 1)],
+    axes: [{ ...axis("x", 2), size: 56, values: MOMENTS }, axis("lag", 3), axis("rate", 1)],
     series: [
-      {},
+      { label: "time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
       { label: "lag", scale: "lag", stroke: color("--lag"), width: 2, spanGaps: true },
-      { label: "records/s", scale: "rate", stroke: color("--rate"), width: 2 },
+      { label: "records/s", scale: "rate", stroke: color("--rate"), width: 2, value: (_, rate) => rate == null ? "-" : Math.round(rate).toLocaleString("en") },
     ],
   }, [data.time, data.lag, data.rate], box);
   drawn.set(box, plot);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.contract.guidance.entry import (
+    DESCRIBE_TRIAL,
     HISTORY,
     LOG,
     OFFSETS,
@@ -175,10 +176,11 @@ PERSON: Final = {
     Reason.TRIAL_REFUSED: Guidance(
         category=Category.PERSON,
         severity=Severity.WARNING,
-        situation="A PipelineTrial cannot be: its pipeline is stateful, no sink can be read back, or the pipeline's"
-        " history does not have its start",
+        situation="A PipelineTrial cannot be: no sink can be read back, the pipeline's history does not have its start,"
+        " or the pipeline is stateful and no snapshot is named",
         does="ends the trial; the pipeline is not affected",
         remedy="correct what the message names in a new PipelineTrial",
+        first=DESCRIBE_TRIAL,
         steps=(TRIALS,),
         more="../authors.md#try-new-code-first",
     ),
@@ -189,8 +191,34 @@ PERSON: Final = {
         " rewound, changed or deleted meanwhile",
         does="ends the trial; the pipeline is not affected",
         remedy="correct what the message names, and create another PipelineTrial",
+        first=DESCRIBE_TRIAL,
         steps=(TRIALS,),
         more="../authors.md#try-new-code-first",
+    ),
+    Reason.TRIAL_NOT_PASSED: Guidance(
+        category=Category.PERSON,
+        severity=Severity.WARNING,
+        situation="With `upgrade.strategy: Trial`, the trial of new code found what `upgrade.trial.promoteWhen` does"
+        " not allow, ended without a result, or has not been able to begin for `pages.notReadyFor`",
+        does="streams with the code before and the newest offsets; the object keeps its spec, and the new code writes"
+        " nothing",
+        remedy="correct the code, or what keeps the trial from its begin, such as a quota; or, where the rows are to"
+        " change, accept the code: set the annotation streaming.fencepost.dev/accept-code to the name of the trial, or"
+        " raise `upgrade.trial.promoteWhen`; or delete the trial to try the code again",
+        steps=(
+            Step(
+                "What was tried, and what is in effect",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.upgradeTrial}'",
+            ),
+            TRIALS,
+            Step("What keeps one from its begin", "kubectl describe tr -n NAMESPACE TRIAL"),
+            Step("The rows that differ", "kubectl get tr -n NAMESPACE TRIAL -o jsonpath='{.status.samples}'"),
+            Step(
+                "Accept the code",
+                "kubectl annotate spl -n NAMESPACE NAME streaming.fencepost.dev/accept-code=TRIAL --overwrite",
+            ),
+        ),
+        more="../operations.md#new-code-that-is-tried-first",
     ),
     Reason.REWIND_LATE: Guidance(
         category=Category.PERSON,

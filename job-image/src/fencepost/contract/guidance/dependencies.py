@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.contract.guidance.entry import (
+    AUTOSCALE,
     LOG,
     PODS,
     STATE_FIELDS,
@@ -19,6 +20,10 @@ from fencepost.contract.reasons import Reason
 CHECKPOINT: Final = Step(
     "Which Cassandra and which Secret the spec names",
     "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.checkpoint.cassandra}'",
+)
+IN_POSTGRESQL: Final = Step(
+    "Which PostgreSQL and which Secret the spec names",
+    "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.checkpoint.postgresql}'",
 )
 SOURCE: Final = Step(
     "Which Kafka and which settings the spec names",
@@ -104,12 +109,42 @@ DEPENDENCY: Final = {
         steps=(CHECKPOINT,),
         more="../operations.md#cassandra",
     ),
+    Reason.POSTGRESQL_UNREACHABLE: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="The PostgreSQL of the fence does not answer, or none of its servers takes writes",
+        does="starts and replaces nothing; a run waits, ends with exit code 54, and the next one starts at the last "
+        "commit; a run that PostgreSQL answers continues, and Ready turns False after `pages.notReadyFor`",
+        remedy="restore the server that takes writes, nothing else",
+        steps=(IN_POSTGRESQL,),
+    ),
+    Reason.POSTGRESQL_CREDENTIALS_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="The PostgreSQL of the fence refuses the account or a right",
+        does="tries again with the Secret's newest content; starts nothing before",
+        remedy="correct the Secret of checkpoint.postgresql.credentialsFrom, or grant the right that the message names",
+        steps=(IN_POSTGRESQL,),
+        more="../operations.md#postgresql",
+    ),
+    Reason.POSTGRESQL_REJECTED: Guidance(
+        category=Category.DEPENDENCY,
+        severity=Severity.CRITICAL,
+        situation="The database, the schema or its tables do not exist or have another shape, the Secret lacks a key, "
+        "or TLS does not fit",
+        does="tries again; starts nothing before",
+        remedy="create the schema and its tables (docs/fence-schema.sql) or set createSchema to true; correct the "
+        "Secret or the field that the message names",
+        steps=(IN_POSTGRESQL,),
+        more="../operations.md#postgresql",
+    ),
     Reason.PROGRESS_UNREADABLE: Guidance(
         category=Category.DEPENDENCY,
         severity=Severity.NONE,
         situation="The operator may not read `fence_progress`",
         does="continues; a driver that hangs inside a batch is replaced only after twice the stall timeout",
-        remedy="grant the account SELECT on fence_progress, or correct its columns (docs/fence-schema.cql)",
+        remedy="grant the account SELECT on fence_progress, or correct its columns (docs/fence-schema.cql, in "
+        "PostgreSQL .sql)",
         steps=(CHECKPOINT,),
     ),
     Reason.SNAPSHOTS_UNREADABLE: Guidance(
@@ -117,7 +152,8 @@ DEPENDENCY: Final = {
         severity=Severity.NONE,
         situation="The operator may not read `snapshots`",
         does="continues; it takes no further snapshot and deletes none",
-        remedy="grant the account SELECT and MODIFY on snapshots, or correct its columns (docs/fence-schema.cql)",
+        remedy="let the account read and change snapshots, or correct its columns (docs/fence-schema.cql, in "
+        "PostgreSQL .sql)",
         steps=(CHECKPOINT,),
     ),
     Reason.KAFKA_UNREACHABLE: Guidance(
@@ -167,6 +203,33 @@ RISK: Final = {
             Step("Add workers; the driver keeps running", "kubectl scale spl -n NAMESPACE NAME --replicas 4"),
         ),
         more="FencepostPipelineLagGrowing.md",
+    ),
+    Reason.SCALING_LIMITED: Guidance(
+        category=Category.RISK,
+        severity=Severity.WARNING,
+        situation="For five minutes the records of a pipeline with `cluster.autoscale` have waited for longer than "
+        "`targetTimeLag`, with as many workers as it allows, there are tasks for, or get ready",
+        does="continues with that many",
+        remedy="raise cluster.autoscale.maxWorkers, or see what limits the batches",
+        steps=(AUTOSCALE, LOG),
+        more="FencepostScalingLimited.md",
+    ),
+    Reason.STANDBY_FAILED: Guidance(
+        category=Category.RISK,
+        severity=Severity.NONE,
+        situation="The standby of a pipeline with `restart.standby: Warm` ended, has no room, or does not get warm",
+        does="deletes it and starts another one, after two minutes or more; the run that works continues, and one that "
+        "fails is restarted as without a standby",
+        remedy="give the namespace room for two runs, or remove restart.standby",
+        steps=(
+            PODS,
+            Step(
+                "How it failed, and when the next one starts",
+                "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.standby}'",
+            ),
+            Step("What the quota has left", "kubectl describe resourcequota -n NAMESPACE"),
+        ),
+        more="../operations.md#a-warm-standby",
     ),
     Reason.WATERMARK_STUCK: Guidance(
         category=Category.RISK,

@@ -216,8 +216,8 @@ END: Final = {
         situation="A process of the run ran out of memory; the message names it: the driver's container or JVM, an "
         "executor, or a Python worker",
         does="repeats the batch at half its size; Stalled when a batch of one record does so twice",
-        remedy="raise job.resources for the driver or cluster.worker.memory for the others, or lower "
-        "source.kafka.maxRecordsPerBatch",
+        remedy="raise job.resources for the driver or cluster.worker.memory for the others (without workers all are in "
+        "the driver's pod), or lower source.kafka.maxRecordsPerBatch",
         steps=(PODS, WORKERS),
         more="FencepostPipelineNotReady.md#outofmemory",
     ),

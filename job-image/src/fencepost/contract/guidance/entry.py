@@ -48,7 +48,8 @@ class Guidance:
 
     `situation` and `does` (what Fencepost does) are clauses without a full stop at their end. `remedy` is what the
     user does, in the imperative and with a small letter, as `with_remedy` takes it; '' where there is nothing to do.
-    `more` is a link of docs/runbooks to a page that says more: 'page.md#section'.
+    `first` is the step with which the runbook begins, None for that of its category. `more` is a link of docs/runbooks
+    to a page that says more: 'page.md#section'.
     """
 
     category: Category
@@ -56,11 +57,15 @@ class Guidance:
     situation: str
     does: str
     remedy: str = ""
+    first: Step | None = None
     steps: tuple[Step, ...] = ()
     more: str = ""
 
 
 DESCRIBE: Final = Step("What the conditions and Events say", "kubectl describe spl -n NAMESPACE NAME")
+DESCRIBE_TRIAL: Final = Step(
+    "What the conditions and Events of the trial say", "kubectl describe tr -n NAMESPACE TRIAL"
+)
 FAILURE: Final = Step(
     "How the newest run failed, with the last lines of its log",
     "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.failure}'",
@@ -86,6 +91,9 @@ OFFSETS: Final = Step(
 )
 STORED_STATE: Final = Step(
     "How large the state is", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.storedState}'"
+)
+AUTOSCALE: Final = Step(
+    "How many workers there are to be, and why", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.status.autoscale}'"
 )
 STATE_FIELDS: Final = Step("The spec of the state", "kubectl get spl -n NAMESPACE NAME -o jsonpath='{.spec.state}'")
 HISTORY: Final = Step("What was committed, and by which run", "fencepost fence history NAMESPACE/NAME --limit 20")

@@ -129,15 +129,15 @@ OPERATOR: Final = {
     Reason.STANDBY: Guidance(
         category=Category.OPERATOR,
         severity=Severity.NONE,
-        situation="Another replica holds the Lease",
-        does="waits, and takes over within seconds when the other one ends",
+        situation="Other replicas hold the Leases, or this one hands over a shard",
+        does="waits, and takes over within seconds when another one ends",
         steps=(LEASE,),
     ),
     Reason.LEADING: Guidance(
         category=Category.OPERATOR,
         severity=Severity.NONE,
-        situation="This replica took the Lease",
-        does="reconciles all pipelines",
+        situation="This replica took the Lease of a shard",
+        does="reconciles the shard's pipelines; with one shard, all of them",
         steps=(LEASE,),
     ),
     Reason.LEASE_NOT_RENEWED: Guidance(

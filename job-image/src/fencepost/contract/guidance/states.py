@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.contract.guidance.entry import (
+    AUTOSCALE,
+    DESCRIBE_TRIAL,
+    FAILURE,
     HISTORY,
     LOG,
     OPERATOR_LOG,
@@ -31,6 +34,14 @@ STEADY: Final = {
         severity=Severity.NONE,
         situation="As `Streaming`, with a backlog of more than two of the largest batches or of a minute",
         does="reads batches as large as duration, bytes and records allow",
+    ),
+    Reason.STANDBY_WARM: Guidance(
+        category=Category.STEADY,
+        severity=Severity.NONE,
+        situation="The standby of a pipeline with `restart.standby: Warm` waits for the run that works to fail",
+        does="keeps it warm, and lets it take over as soon as the fence is taken from that run",
+        steps=(PODS,),
+        more="../operations.md#a-warm-standby",
     ),
     Reason.SUSPENDED: Guidance(
         category=Category.STEADY,
@@ -161,8 +172,32 @@ PROGRESS: Final = {
         category=Category.PROGRESS,
         severity=Severity.NONE,
         situation="`cluster.workers` changed",
-        does="changes the number of workers; the driver keeps running",
+        does="changes the number of workers; the driver keeps running, except from and to 0",
         steps=(PODS,),
+    ),
+    Reason.AUTOSCALED: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="The load of a pipeline with `cluster.autoscale` needs another number of workers",
+        does="changes the number of workers; the driver keeps running, and the pipeline stays ready",
+        steps=(AUTOSCALE, PODS),
+        more="../operations.md#workers-by-load",
+    ),
+    Reason.STANDBY_STARTING: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="A pipeline with `restart.standby: Warm` has no warm standby yet",
+        does="starts one beside the run that works, which continues; where that fails first, it is restarted as usual",
+        steps=(PODS,),
+        more="../operations.md#a-warm-standby",
+    ),
+    Reason.STANDBY_TOOK_OVER: Guidance(
+        category=Category.PROGRESS,
+        severity=Severity.NONE,
+        situation="The run that worked has failed, and the standby has its epoch",
+        does="deletes what is left of the run before, then starts another standby",
+        steps=(FAILURE, LOG),
+        more="../operations.md#a-warm-standby",
     ),
     Reason.STOPPING: Guidance(
         category=Category.PROGRESS,
@@ -228,6 +263,7 @@ PROGRESS: Final = {
         situation="A PipelineTrial waits, or runs new code beside the pipeline",
         does="processes committed records with the new code, writes nothing, and compares its rows with the table's",
         remedy="wait; to end it, delete the PipelineTrial",
+        first=DESCRIBE_TRIAL,
         steps=(
             TRIALS,
             Step(
@@ -245,6 +281,7 @@ PROGRESS: Final = {
         does="promotes the code where `promoteWhen` holds, once",
         remedy="nothing if the trial is Ready; otherwise its code was not promoted: correct the code, or create "
         "another PipelineTrial with larger bounds",
+        first=DESCRIBE_TRIAL,
         steps=(
             TRIALS,
             Step("The rows that differ", "kubectl get tr -n NAMESPACE TRIAL -o jsonpath='{.status.samples}'"),

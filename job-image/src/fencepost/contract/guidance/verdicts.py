@@ -293,9 +293,9 @@ VERDICT: Final = {
     Reason.FENCE_SCHEMA_MISSING: Guidance(
         category=Category.VERDICT,
         severity=Severity.CRITICAL,
-        situation="The keyspace or a table of the fence does not exist (54)",
+        situation="The keyspace, schema or a table of the fence does not exist (54)",
         does=WAITS,
-        remedy="set checkpoint.cassandra.createSchema to true, or create them (docs/fence-schema.cql)",
+        remedy="set createSchema of the checkpoint to true, or create them (docs/fence-schema.cql, in PostgreSQL .sql)",
         more="../operations.md#cassandra",
     ),
     Reason.FENCE_SCHEMA_INVALID: Guidance(
@@ -303,7 +303,8 @@ VERDICT: Final = {
         severity=Severity.CRITICAL,
         situation="A table of the fence has other columns than this release needs (54)",
         does=WAITS,
-        remedy="correct the table as docs/fence-schema.cql has it; that file also adds what is missing",
+        remedy="correct the table as docs/fence-schema.cql has it, in PostgreSQL docs/fence-schema.sql; that file also "
+        "adds what is missing",
         more="../operations.md#cassandra",
     ),
     Reason.CLOCK_SKEW: Guidance(

@@ -11,6 +11,7 @@ from typing import Final
 from fencepost.batch import Watermarks, between
 from fencepost.contract import DriverConfig, Reason, ReportedLoss
 from fencepost.driver.planning import plan
+from fencepost.driver.planning.awaiting import refuse_open_batch
 from fencepost.driver.planning.log_polling import LogPolling
 from fencepost.driver.recovery import lost_ranges
 from fencepost.errors import DependencyDown
@@ -49,7 +50,8 @@ class Claiming:
         """Under which the log was seen to hold what comes next."""
 
     def start(self, row: FenceRow) -> Starting:
-        """Return what the claim records. Raises DataLoss, BadSpec, DependencyDown, Stopping."""
+        """Return what the claim records. Raises DataLoss, BadSpec, DependencyDown, Fenced, Stopping."""
+        refuse_open_batch(row, self._config)
         source = self._config.source
         reported = self._fence.read_losses(row)
         self.written_until = row.written_until

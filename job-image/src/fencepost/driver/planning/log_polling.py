@@ -7,12 +7,15 @@ planned without waiting.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Final
+from typing import Final, TypeVar
 
 from fencepost.batch import Watermarks
 from fencepost.driver.ports import Log
 from fencepost.errors import DependencyDown
+
+T = TypeVar("T")
 
 STOP_CHECK: Final = 0.2
 """Seconds between two checks for a stop while Kafka does not answer."""
@@ -34,6 +37,10 @@ class LogPolling:
     def now(self) -> Watermarks:
         """Return what the log holds now. Raises Stopping, DependencyDown."""
         return self._await(self._look())
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Return the answer to another request. Raises Stopping, DependencyDown."""
+        return self._await(self._thread.submit(request))
 
     def insist(self) -> Watermarks:
         """Return what the log holds now, whatever stops. Raises DependencyDown."""
@@ -72,7 +79,7 @@ class LogPolling:
     def _look(self) -> Future[Watermarks]:
         return self._thread.submit(self._source.state)
 
-    def _await(self, look: Future[Watermarks]) -> Watermarks:
+    def _await(self, look: Future[T]) -> T:
         while not wait([look], timeout=STOP_CHECK).done:
             self.check_stop()
         try:

@@ -9,9 +9,9 @@ after it is passed, so that a rewind to before the growth holds the new partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from fencepost.batch import Batch, Watermarks, between
 from fencepost.contract import Reason, StartingOffsets, split_offset_key
@@ -20,6 +20,9 @@ from fencepost.errors import BadSpec
 from fencepost.fence import FenceRow, Starting
 
 AGREEMENT: Final = lost_ranges.AGREEMENT
+Divide: TypeAlias = Callable[[Mapping[str, int], Mapping[str, int], int], Mapping[str, int]]
+"""Divides a batch among partitions with a backlog: of their offsets, the records beyond, and the most records of a
+batch, it makes the records of each one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,22 +156,49 @@ def _is_passed(barrier: Mapping[str, int], offsets: Mapping[str, int]) -> bool:
     return all(offsets[key] >= end for key, end in barrier.items() if key in offsets)
 
 
-def next_batch(offsets: Mapping[str, int], log: Watermarks, topics: Iterable[str], limit: int) -> Batch:
-    """Return the next batch of at most `limit` records, the same share for each partition that has them.
+def equally(offsets: Mapping[str, int], lag: Mapping[str, int], limit: int) -> Mapping[str, int]:
+    """Return the same share for each partition that has as many records.
 
     Equal shares, not proportional ones: a partition with a long backlog does not hold the others back.  With fewer
     records than partitions each batch begins where the one before ended, so each partition with a backlog moves at
     least once in ⌈partitions / limit⌉ batches.
     """
-    ends = {key: end for key, end in log.ends.items() if key in offsets}
-    lag = {key: ends[key] - offsets[key] for key in _keys(ends, topics) if ends[key] > offsets[key]}
-    return between(offsets, _take(offsets, lag, limit))
+    return shares(lag, limit) if limit >= len(lag) else dict.fromkeys(_in_turn(offsets, lag, limit), 1)
 
 
-def after(position: Position, topic_ids: Mapping[str, str], log: Watermarks, topics: Sequence[str], limit: int) -> Plan:
-    """Return the plan from a position on. Raises DataLoss."""
+def next_batch(
+    offsets: Mapping[str, int],
+    log: Watermarks,
+    topics: Iterable[str],
+    limit: int,
+    *,
+    divide: Divide = equally,
+    bound: Mapping[str, int] | None = None,
+) -> Batch:
+    """Return the next batch of at most `limit` records; with a `bound` nothing beyond, and nothing of other partitions.
+
+    Raises what `divide` raises.
+    """
+    ends = {key: log.ends[key] for key in _keys(log.ends, topics) if key in offsets}
+    if bound is not None:  # before the batch is divided: what lies beyond must not take the place of what does not
+        ends = {key: min(end, bound.get(key, 0)) for key, end in ends.items()}
+    lag = {key: end - offsets[key] for key, end in ends.items() if end > offsets[key]}
+    return _with(offsets, divide(offsets, lag, limit))
+
+
+def after(
+    position: Position,
+    topic_ids: Mapping[str, str],
+    log: Watermarks,
+    topics: Sequence[str],
+    limit: int,
+    *,
+    divide: Divide = equally,
+    bound: Mapping[str, int] | None = None,
+) -> Plan:
+    """Return the plan from a position on; `divide` and `bound` are those of `next_batch`. Raises DataLoss."""
     advanced = advance(position, topic_ids, log, topics)
-    batch = next_batch(advanced.offsets, log, topics, limit)
+    batch = next_batch(advanced.offsets, log, topics, limit, divide=divide, bound=bound)
     ends = {key: log.ends[key] for key in _keys(log.ends, topics)}
     return Plan(
         batch=Batch(ranges=batch.ranges, until=batch.until, leader_epochs=log.leader_epochs),
@@ -283,12 +313,11 @@ def _inherited(row: FenceRow, offsets: Mapping[str, int], log: Watermarks, topic
 
 def _cut(batch: Batch, offsets: Mapping[str, int], limit: int) -> Batch:
     """Return the batch with at most `limit` records, the same share for each partition."""
-    return between(offsets, _take(offsets, {part.key: part.records for part in batch.ranges}, limit))
+    return _with(offsets, equally(offsets, {part.key: part.records for part in batch.ranges}, limit))
 
 
-def _take(offsets: Mapping[str, int], lag: Mapping[str, int], limit: int) -> dict[str, int]:
-    granted = shares(lag, limit) if limit >= len(lag) else dict.fromkeys(_in_turn(offsets, lag, limit), 1)
-    return {**offsets, **{key: offsets[key] + share for key, share in granted.items()}}
+def _with(offsets: Mapping[str, int], granted: Mapping[str, int]) -> Batch:
+    return between(offsets, {key: offsets[key] + records for key, records in granted.items()})
 
 
 def _in_turn(offsets: Mapping[str, int], lag: Iterable[str], limit: int) -> list[str]:

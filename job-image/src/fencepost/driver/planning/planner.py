@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from fencepost.batch import Watermarks
 from fencepost.contract import DriverConfig
 from fencepost.driver.planning import plan
 from fencepost.driver.planning.log_polling import LogPolling
-from fencepost.driver.planning.plan import Plan, Position
+from fencepost.driver.planning.plan import Divide, Plan, Position
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.fence import FenceRow
 
@@ -22,15 +21,18 @@ POLL: Final = 1.0
 
 
 class Planner:
-    """The plans of one run. `unavailable` names the partitions that batches leave out."""
+    """The plans of one run, whose batches `divide` divides. `unavailable` names the partitions that they leave out."""
 
-    def __init__(self, config: DriverConfig, polling: LogPolling, limit: Limit) -> None:
+    def __init__(
+        self, config: DriverConfig, polling: LogPolling, limit: Limit, *, divide: Divide = plan.equally
+    ) -> None:
         self._topics = config.source.topics
         self._bound = config.finish_until
         self.idle_interval = min(max(config.batch_interval, 0.05), POLL)
         """Seconds between two looks at a log that has nothing to read."""
         self._polling = polling
         self._limit = limit
+        self._divide = divide
         self.unavailable: tuple[str, ...] = ()
 
     def next(self, row: FenceRow) -> Plan:
@@ -44,12 +46,17 @@ class Planner:
         return self.after(row, row.offsets, self._polling.now())
 
     def after(self, row: FenceRow, offsets: Mapping[str, int], state: Watermarks) -> Plan:
-        """Return the plan of a batch of the size that is right now. Raises DataLoss."""
+        """Return the plan of a batch of the size that is right now. Raises DataLoss, and what `divide` raises."""
         position = Position(offsets=offsets, barrier=row.growth_barrier, log_ends=row.log_ends, growths=row.growths)
-        found = plan.after(position, row.topic_ids, state, self._topics, self._limit.records)
-        if not self._bound:
-            return found
-        return replace(found, batch=plan.up_to(found.batch, found.position.offsets, self._bound))
+        return plan.after(
+            position,
+            row.topic_ids,
+            state,
+            self._topics,
+            self._limit.records,
+            divide=self._divide,
+            bound=self._bound or None,
+        )
 
     def is_finished(self, row: FenceRow) -> bool:
         """Return whether this run was to finish what its code began, and has."""

@@ -5,27 +5,24 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
-from cassandra.cluster import Session
-
 from fencepost.batch import Range, Record
 from fencepost.contract import DriverConfig
+from fencepost.driver.fence_store import FenceStore
 from fencepost.errors import DriverError
 from fencepost.fence import FenceRow
-from fencepost.fence.cassandra.dead_letters import DeadLetters, letter
+from fencepost.fence.letters import letter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLetters:
-    """Dead letters in the fence's keyspace. `retention` and `patience` are in seconds."""
+    """Dead letters beside the fence. `retention` is in seconds."""
 
-    table: DeadLetters
+    store: FenceStore
     code: str
     retention: float
-    consistency: str
-    patience: float
 
     def write(self, record: Record, part: Range, error: DriverError, row: FenceRow) -> None:
-        """Store a record and why it fails, at the batch's write timestamp. Raises FenceError."""
+        """Store a record and why it fails, as of the batch after `row`. Raises FenceError."""
         one = letter(
             topic=part.topic,
             partition=part.partition,
@@ -41,39 +38,20 @@ class StoredLetters:
             value=record.value,
             headers=record.headers,
         )
-        self.table.write(
-            one,
-            write_timestamp=row.write_timestamp,
-            retention=self.retention,
-            consistency=self.consistency,
-            patience=self.patience,
-        )
+        self.store.write_letter(one, row, retention=self.retention)
 
 
-def stored_letters(config: DriverConfig, session: Session) -> StoredLetters | None:
+def stored_letters(config: DriverConfig, store: FenceStore) -> StoredLetters | None:
     """Return where a run sets records aside, None for one that ends at a record that fails alone."""
     if config.dead_letter_retention is None:
         return None
-    return StoredLetters(
-        table=DeadLetters(session, config.fence_keyspace, config.pipeline),
-        code=config.code,
-        retention=config.dead_letter_retention,
-        consistency=config.consistency,
-        patience=config.patience,
-    )
+    return StoredLetters(store=store, code=config.code, retention=config.dead_letter_retention)
 
 
-def remove_uncommitted(row: FenceRow, config: DriverConfig, session: Session) -> None:
+def remove_uncommitted(row: FenceRow, store: FenceStore) -> None:
     """Remove the letters of what a run reads again, after it has claimed `row` and before it writes. Raises FenceError.
 
     A run that died between a letter and its commit left one, and so did each letter that a rewind goes back behind.
     Whatever the run does with these records now, it writes them or sets them aside, and not both.
     """
-    DeadLetters(session, config.fence_keyspace, config.pipeline).remove_from(
-        row.offsets,
-        row.topic_ids,
-        # After each timestamp of an earlier epoch, and before each of this one.
-        write_timestamp=row.clock,
-        consistency=config.consistency,
-        patience=config.patience,
-    )
+    store.remove_letters(row)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from fencepost.batch import Range
+from fencepost.contract import record_place
 from fencepost.driver.recovery.bisection import WITNESSES, Bisection, Piece
 from fencepost.errors import DriverError, PoisonRecord, suspects_record
 
@@ -67,8 +68,8 @@ def _others(suspect: Range, batch: Piece) -> Iterator[Piece]:
 
 def _poison(suspect: Range, error: DriverError) -> PoisonRecord:
     return PoisonRecord(
-        f"{suspect.key} offset {suspect.start} fails each time it is tried alone and without the state, while other"
-        f" records pass: {error.message}",
+        f"{record_place(suspect.key, suspect.start)} fails each time it is tried alone and without the state, while"
+        f" other records pass: {error.message}",
         remedy=REMEDY,
         record=(suspect.key, suspect.start),
     )

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from fencepost.batch import Batch, Range, Written, between
+from fencepost.contract import record_place
 from fencepost.driver.ports import Engine, Letters, Log, Records
 from fencepost.driver.recovery.bisection import Bisection, Piece, following, witnesses
 from fencepost.errors import DataLoss, DriverError, PoisonRecord, RecordFailed, suspects_record
@@ -122,8 +123,9 @@ class Isolator:
     def _again(self, part: Batch, suspect: Range, batch: Sequence[Range], steps: Steps) -> None:
         """Try a record that failed alone once more, after another one has passed; set it aside if it fails again."""
         row = steps.row
-        self._find_witness(suspect, batch, steps, by_writing=not self._has_stored and not self._fails_unwritten(part))
-        if steps.row is not row:
+        by_writing = not self._has_stored and not self._fails_unwritten(part)
+        self._find_witness(suspect, batch, steps, by_writing=by_writing)
+        if by_writing or steps.row is not row:  # what a late task of the witness stages is of another version
             part = steps.begin((suspect,))
         try:
             written = self._engine.write(part, steps.row)
@@ -131,7 +133,7 @@ class Isolator:
             if not suspects_record(failure):
                 raise
             self._letter(suspect, failure, steps.row)
-            steps.commit(part, Written({}), dead_letter=f"{suspect.key}@{suspect.start}")
+            steps.commit(part, Written({}), dead_letter=record_place(suspect.key, suspect.start))
         else:
             steps.commit(part, written)
             self.passed(part)
@@ -174,7 +176,7 @@ class Isolator:
             else "no other record is left to compare"
         )
         raise RecordFailed(
-            f"{suspect.key} offset {suspect.start} fails alone, and {others}",
+            f"{record_place(suspect.key, suspect.start)} fails alone, and {others}",
             remedy="Correct the transform: it may fail for every record. Nothing was set aside.",
         )
 
@@ -216,7 +218,7 @@ class Isolator:
 
     def _letter(self, suspect: Range, error: DriverError, row: FenceRow) -> None:
         """Store the record, before the offsets move past it. Raises PoisonRecord when it is not to be set aside."""
-        place = f"{suspect.key} offset {suspect.start}"
+        place = record_place(suspect.key, suspect.start)
         if self._letters is None:
             raise PoisonRecord(
                 f"{place} fails each time it is tried alone, while other records pass: {error.message}",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fencepost.batch import EventTime, SinkWork
+from fencepost.batch import EventTime, Range, SinkWork
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,14 @@ class Report:
     state: StateSize | None = None
     work: Mapping[str, SinkWork] = field(default_factory=dict)
     """By sink."""
+    ranges: tuple[Range, ...] = ()
+    """What the batch read."""
+    starts: Mapping[str, int] = field(default_factory=dict)
+    """When a phase began, in ms since the batch did; not of the phases within `write`."""
+    seconds: float = 0.0
+    """Since the batch began, with the plan where this run made it."""
+    committed_at: float = field(default_factory=time.time)
+    """Seconds since 1970."""
 
 
 def log_committed(report: Report) -> None:
@@ -66,12 +75,13 @@ def log_committed(report: Report) -> None:
 
 
 class Stopwatch:
-    """Milliseconds by phase of one batch."""
+    """Milliseconds by phase of one batch, and when each began, since `started` (monotonic seconds; now, by default)."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], started: float | None = None) -> None:
         self._now = now
-        self.started = now()
+        self.started = now() if started is None else started
         self.phases: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -80,7 +90,12 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.phases[name] = round((self._now() - before) * 1000)
+            self.passed(name, before, self._now())
+
+    def passed(self, name: str, began: float, ended: float) -> None:
+        """Note a phase, in monotonic seconds."""
+        self.starts[name] = round((began - self.started) * 1000)
+        self.phases[name] = round((ended - began) * 1000)
 
     def total(self) -> int:
         """Milliseconds since the batch began."""

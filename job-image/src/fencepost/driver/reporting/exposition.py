@@ -5,7 +5,7 @@ Labels are bounded: phases, sinks of the spec, pools and collectors of a JVM, ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -19,6 +19,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from fencepost.driver.reporting.run_metrics import Counts, RunMetrics
+from fencepost.driver.reporting.telemetry.outbox import Sent
 from fencepost.memory_use import ContainerMemory, resident
 from fencepost.spark.jvm.metrics import Area, Executor, JvmMetrics
 
@@ -34,12 +35,14 @@ class DriverCollector:
         jvm: Callable[[], JvmMetrics | None],
         jvm_process: int | None,
         memory: Callable[[], ContainerMemory] = ContainerMemory.here,
+        sent: Callable[[], Mapping[str, Sent]] = dict,
     ) -> None:
         self._run_metrics = run_metrics
         self._epoch = epoch
         self._jvm = jvm
         self._jvm_process = jvm_process
         self._memory = memory
+        self._sent = sent
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric."""
@@ -47,6 +50,7 @@ class DriverCollector:
         with self._run_metrics.still() as counts:
             found = [*_counted(counts, self._run_metrics.uncounted), *_newest(counts)]
         yield from found
+        yield _telemetry(self._sent())
         yield from self._memory().metrics("driver")
         if self._jvm_process is not None and (memory := resident(self._jvm_process)) is not None:
             words = "Resident memory of the driver's JVM; process_resident_memory_bytes is its Python."
@@ -104,6 +108,15 @@ def _counted(counts: Counts, uncounted: Collection[str]) -> Iterator[Metric]:
     for name, spread in counts.phases.items():
         phases.add_metric([name], spread.cumulative(), spread.total)
     yield from (durations, sizes, phases)
+
+
+def _telemetry(sent: Mapping[str, Sent]) -> Metric:
+    words = "Traces and events of lineage, by outcome: dropped are those that the receiver did not take in time."
+    found = CounterMetricFamily("fencepost_driver_telemetry_items", words, labels=["receiver", "outcome"])
+    for receiver, counts in sent.items():
+        found.add_metric([receiver, "delivered"], counts.delivered)
+        found.add_metric([receiver, "dropped"], counts.dropped)
+    return found
 
 
 def _newest(counts: Counts) -> Iterator[Metric]:

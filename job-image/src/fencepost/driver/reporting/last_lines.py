@@ -6,7 +6,7 @@ import logging
 import re
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -39,11 +39,16 @@ class LastLines(logging.Handler):
 
     def without(self, secrets: Iterable[str]) -> tuple[str, ...]:
         """Return the lines, with each of these texts covered."""
-        words = sorted({word for word in secrets if len(word) >= SHORTEST_SECRET}, key=len, reverse=True)
-        lines = list(self._lines)
-        for word in words:
-            lines = [line.replace(word, MASK) for line in lines]
-        return last_lines(lines)
+        return last_lines(masked(list(self._lines), secrets))
+
+
+def masked(texts: Sequence[str], secrets: Iterable[str]) -> list[str]:
+    """Return the texts with each secret covered, the longest first: a shorter one may be a part of it."""
+    words = sorted({word for word in secrets if len(word) >= SHORTEST_SECRET}, key=len, reverse=True)
+    found = list(texts)
+    for word in words:
+        found = [text.replace(word, MASK) for text in found]
+    return found
 
 
 def _traceback(error: BaseException) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost import metrics_server
 from fencepost.driver.reporting.run_metrics import RunMetrics
 from fencepost.driver.reporting.sampling import Sampler
+from fencepost.driver.reporting.telemetry.outbox import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +26,13 @@ HEAD_START: Final = 2.0
 
 
 def start(
-    run_metrics: RunMetrics, spark: SparkSession, variables: Mapping[str, str], *, epoch: int, jvm_process: int | None
+    run_metrics: RunMetrics,
+    spark: SparkSession,
+    variables: Mapping[str, str],
+    *,
+    epoch: int,
+    jvm_process: int | None,
+    sent: Callable[[], Mapping[str, Sent]] = dict,
 ) -> None:
     """Serve from a thread of its own, once the loop is under way."""
     port, address = metrics_server.port_of(variables), metrics_server.address_of(variables)
@@ -36,7 +43,9 @@ def start(
             from fencepost.driver.reporting.exposition import DriverCollector, exposition  # noqa: PLC0415
 
             sampler = Sampler("jvm figures", _reader(spark))
-            collector = DriverCollector(run_metrics, epoch=epoch, jvm=sampler.latest, jvm_process=jvm_process)
+            collector = DriverCollector(
+                run_metrics, epoch=epoch, jvm=sampler.latest, jvm_process=jvm_process, sent=sent
+            )
             metrics_server.serve(exposition(collector), address=address, port=port)
         except Exception as error:  # noqa: BLE001 - an author's image may lack the library
             log.warning("no metrics: %s", error)

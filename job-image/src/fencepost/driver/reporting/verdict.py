@@ -8,12 +8,22 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from fencepost import errors
-from fencepost.contract import TERMINATION_LOG, ContractError, ExitCode, NotJsonError, Reason, Verdict
+from fencepost.contract import (
+    TERMINATION_LOG,
+    ContractError,
+    DriverConfig,
+    ExitCode,
+    NotJsonError,
+    Reason,
+    Verdict,
+)
+from fencepost.driver.reporting.last_lines import masked
 from fencepost.errors import DataLoss, DriverError
 from fencepost.fence import (
     FenceClockSkew,
@@ -29,17 +39,50 @@ from fencepost.fence import (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """How a verdict names the database of the fence. `schema` documents its tables."""
+
+    unreachable: Reason
+    credentials_rejected: Reason
+    rejected: Reason
+    field: str
+    schema: str
+
+
+CASSANDRA: Final = Database(
+    unreachable=Reason.CASSANDRA_UNREACHABLE,
+    credentials_rejected=Reason.CASSANDRA_CREDENTIALS_REJECTED,
+    rejected=Reason.CASSANDRA_REJECTED,
+    field="spec.checkpoint.cassandra",
+    schema="docs/fence-schema.cql",
+)
+POSTGRESQL: Final = Database(
+    unreachable=Reason.POSTGRESQL_UNREACHABLE,
+    credentials_rejected=Reason.POSTGRESQL_CREDENTIALS_REJECTED,
+    rejected=Reason.POSTGRESQL_REJECTED,
+    field="spec.checkpoint.postgresql",
+    schema="docs/fence-schema.sql",
+)
+
+
+def database_of(config: DriverConfig) -> Database:
+    """Return the database of a run's fence."""
+    return POSTGRESQL if config.postgresql is not None else CASSANDRA
+
+
 def judge(
     error: BaseException,
     *,
     epoch: int | None = None,
     version: int | None = None,
     batch: Mapping[str, tuple[int, int]] | None = None,
+    database: Database = CASSANDRA,
 ) -> Verdict:
-    """Return the verdict for what ended the run."""
+    """Return the verdict for what ended the run, whose fence is in `database`."""
     if _package(error) == "cassandra":
         error = _of_client(error)
-    code, reason, remedy = _classify(error)
+    code, reason, remedy = _classify(error, database)
     record = error.record if isinstance(error, errors.PoisonRecord) else None
     loss = error.loss.id if isinstance(error, DataLoss) and error.loss is not None else ""
     return Verdict(
@@ -62,7 +105,7 @@ _FENCE_LOST = (
 )
 
 
-def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C901, PLR0911 - one line a kind
+def _classify(error: BaseException, database: Database) -> tuple[ExitCode, Reason, str]:  # noqa: C901, PLR0911 - one line a kind
     down = errors.DependencyDown.default_remedy
     match error:
         case DriverError():
@@ -74,17 +117,17 @@ def _classify(error: BaseException) -> tuple[ExitCode, Reason, str]:  # noqa: C9
         case FenceClockSkew():
             return ExitCode.DEPENDENCY_DOWN, Reason.CLOCK_SKEW, error.remedy
         case FenceCredentialsRejected():  # before FenceUnavailable: a permission that is refused for long is both
-            remedy = "Correct the Secret of spec.checkpoint.cassandra.credentialsFrom, or the user's rights."
-            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_CREDENTIALS_REJECTED, remedy
+            remedy = f"Correct the Secret of {database.field}.credentialsFrom, or the user's rights."
+            return ExitCode.DEPENDENCY_DOWN, database.credentials_rejected, remedy
         case FenceEndpointInvalid() | FenceSwapRefused():
-            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_REJECTED, error.remedy
+            return ExitCode.DEPENDENCY_DOWN, database.rejected, error.remedy
         case FenceUnavailable():
-            return ExitCode.DEPENDENCY_DOWN, Reason.CASSANDRA_UNREACHABLE, down
+            return ExitCode.DEPENDENCY_DOWN, database.unreachable, down
         case FenceSchemaInvalid():
-            remedy = "Correct the table as docs/fence-schema.cql has it; run that file to add what is missing."
+            remedy = f"Correct the table as {database.schema} has it; run that file to add what is missing."
             return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_INVALID, remedy
         case FenceSchemaMissing():
-            remedy = "Let the operator create the fence's keyspace and tables, or create them by hand."
+            remedy = f"Let the operator create the fence's tables, or create them by hand with {database.schema}."
             return ExitCode.DEPENDENCY_DOWN, Reason.FENCE_SCHEMA_MISSING, remedy
         case NotJsonError():
             return errors.ObjectChanged.code, errors.ObjectChanged.default_reason, errors.ObjectChanged.default_remedy
@@ -120,6 +163,12 @@ def _message(error: BaseException) -> str:
 
 
 _LONGEST = 1500
+
+
+def without(verdict: Verdict, secrets: Iterable[str]) -> Verdict:
+    """Return the verdict with the secrets in its message covered: an error may quote what it was given."""
+    (message,) = masked([verdict.message], secrets)
+    return replace(verdict, message=message)
 
 
 def leave(verdict: Verdict, *, path: Path = Path(TERMINATION_LOG)) -> NoReturn:

@@ -6,6 +6,7 @@ import logging
 from typing import Protocol
 
 from fencepost.batch import Batch, Range, Record
+from fencepost.contract import record_place
 from fencepost.errors import OutOfMemory
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def with_size(error: OutOfMemory, batch: Batch, records: Records) -> OutOfMemory
     if found is None:
         return error
     return OutOfMemory(
-        f"the batch is one record of {size_of(found)} bytes, {part.key} at offset {part.start}: {error.message}",
+        f"the batch is one record of {size_of(found)} bytes, {record_place(part.key, part.start)}: {error.message}",
         reason=error.reason,
         remedy=error.remedy,
     )

@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, split_offset_key
 from fencepost.driver.planning import plan
 from fencepost.driver.planning.leader_epochs import Committed, LeaderEpochs
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
+from fencepost.driver.planning.pacing import Pacing
 from fencepost.driver.planning.plan import Plan
 from fencepost.driver.planning.planner import Planner
-from fencepost.driver.ports import Log, Records
+from fencepost.driver.ports import Records, TimedLog
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.errors import BatchFailed
 from fencepost.fence import FenceRow, Starting
@@ -49,7 +51,7 @@ class StreamPlan:
         *,
         config: DriverConfig,
         row: Callable[[], FenceRow],
-        source: Log,
+        source: TimedLog,
         records: Records,
         stop: threading.Event,
         leader_epochs: Mapping[str, int],
@@ -61,7 +63,8 @@ class StreamPlan:
         self._row = row
         self._polling = LogPolling(source, stop)
         self._limit = Limit(config.source, reduced=config.first_batch_limit, now=now)
-        self._planner = Planner(config, self._polling, self._limit)
+        pacing = Pacing(lambda time, keys: self._polling.ask(partial(source.offsets_at, time, keys)))
+        self._planner = Planner(config, self._polling, self._limit, divide=pacing)
         self._epochs = LeaderEpochs(records)
         self._seen_epochs = leader_epochs
         self._written_until = written_until
@@ -70,6 +73,8 @@ class StreamPlan:
         self._found: Plan | None = None
         self._began = -math.inf
         """When the batch began after which `end` is asked next."""
+        self.planning: tuple[float, float] | None = None
+        """When the plan of the batch at hand began and was made; None of a batch that another run planned."""
         self.looks_in_vain = 0
         """How often Kafka had nothing to read. From any thread."""
         self.lag: int | None = None
@@ -103,13 +108,14 @@ class StreamPlan:
         if self._planner.is_finished(row):
             raise Stopping
         self._limit.rise()
+        began = self._now()
         found = self._planner.next(row)
         self._planner.note(found)
         if found.batch.is_empty:
             self.looks_in_vain += 1
             self._wait(self._planner.idle_interval)
             return start
-        self._found = found
+        self._found, self.planning = found, (began, self._now())
         return _planned(found)
 
     def planned(self, end: Mapping[str, int]) -> PlannedBatch:
@@ -171,7 +177,7 @@ class StreamPlan:
 
     def committed(self) -> None:
         """End the batch at hand."""
-        self.hand = EMPTY
+        self.hand, self.planning = EMPTY, None
 
     def close(self) -> None:
         """Look at the log no more."""

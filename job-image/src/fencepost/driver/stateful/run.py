@@ -26,10 +26,10 @@ from fencepost.driver.loop import InProgress, ignore, nothing_left
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
-from fencepost.driver.ports import Log, Records
+from fencepost.driver.ports import Records, TimedLog
 from fencepost.driver.recovery.failing_record import failing_record
 from fencepost.driver.reporting.commit_figures import Measure, of_batch, unmeasured
-from fencepost.driver.reporting.commit_report import Report, StateSize
+from fencepost.driver.reporting.commit_report import Report, StateSize, Stopwatch
 from fencepost.driver.stateful.plan import StreamPlan, starting
 from fencepost.driver.stopping import check_held
 from fencepost.errors import BadSpec, BatchFailed, DataLoss, DriverError, replaced, suspects_record
@@ -87,7 +87,7 @@ class StatefulRun:
         config: DriverConfig,
         driver: str,
         fence: Fence,
-        source: Log,
+        source: TimedLog,
         records: Records,
         query: Query,
         serve: Serve,
@@ -145,7 +145,7 @@ class StatefulRun:
         self._began: float | None = None
         self._is_oversized = False
         self._in_progress: InProgress | None = None
-        self._written: tuple[Batch, Written, WrittenBatch] | None = None
+        self._written: tuple[Batch, Written, WrittenBatch, Stopwatch] | None = None
 
     @property
     def life(self) -> tuple[FenceRow, int] | None:
@@ -270,8 +270,13 @@ class StatefulRun:
         began = self._now() if self._began is None else self._began
         self._in_progress = InProgress(batch=batch, row=row, since=began)
         is_repeated = batch.is_repeated or number == self._inherited
-        written = self._query.write(rows, batch, row, is_repeated=is_repeated)
         assert self._plan is not None  # noqa: S101 - there is a batch
+        planning = self._plan.planning
+        watch = Stopwatch(self._now, planning[0] if planning else began)
+        if planning:
+            watch.passed("plan", *planning)
+        with watch.phase("write"):
+            written = self._query.write(rows, batch, row, is_repeated=is_repeated)
         epochs = self._plan.written(written)
         facts = WrittenBatch(
             records=batch.records,
@@ -282,7 +287,7 @@ class StatefulRun:
             record_times=written.record_times,
             figures=of_batch(written, limit=self._plan.limit, driver=self._memory()),
         )
-        self._written = batch, written, facts
+        self._written = batch, written, facts, watch
 
     def planned(self, offset_log: str, row: FenceRow) -> PlannedBatch:  # noqa: ARG002 - the plan has the row
         """Return the ranges of the batch that this offset log describes."""
@@ -299,7 +304,8 @@ class StatefulRun:
     def committed(self, row: FenceRow) -> None:
         """End the batch in progress: report its commit, and mirror it."""
         assert self._plan is not None and self._written is not None  # noqa: S101, PT018 - a batch is committed
-        batch, written, facts = self._written
+        batch, written, facts, watch = self._written
+        watch.passed("commit", watch.started + (watch.starts["write"] + watch.phases["write"]) / 1000, self._now())
         plan, self._written, self._in_progress, self._began = self._plan, None, None, None
         plan.committed()
         self._request_failure = None
@@ -312,8 +318,11 @@ class StatefulRun:
                 size=written.size,
                 limit=plan.limit,
                 work=written.work,
-                phases={**written.phases, "total": facts.duration_ms},
+                phases={**watch.phases, **written.phases, "total": facts.duration_ms},
                 lag=plan.lag,
+                ranges=batch.ranges,
+                starts=watch.starts,
+                seconds=watch.total() / 1000,
                 unavailable=plan.unavailable,
                 clock_skew_ms=self._fence.clock_skew_ms,
                 event_time=facts.event_time,

@@ -13,9 +13,12 @@ from fencepost.contract import (
     CassandraSink,
     DeclaredSink,
     DriverConfig,
+    FilesSink,
     FunctionSink,
+    HttpSink,
     KafkaSink,
     PluginSink,
+    PostgresqlSink,
     SqliteSink,
 )
 from fencepost.contract.trial import Kind, Sample, SinkFindings, TrialRequest
@@ -32,7 +35,7 @@ from fencepost.sinks.purge.cassandra_output import purgeable
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
-    from fencepost.fence.cassandra.tls import TlsMaterial
+    from fencepost.fence.tls import TlsMaterial
 
 _COLLECTIONS: Final = ("list<", "set<", "map<")
 
@@ -159,7 +162,7 @@ def _unreadable(sink: DeclaredSink) -> str:
     match sink:
         case KafkaSink():
             return "a Kafka topic is not read back"
-        case FunctionSink() | PluginSink():
+        case FilesSink() | FunctionSink() | HttpSink() | PluginSink() | PostgresqlSink():
             return "its rows cannot be read back"
         case CassandraSink() | SqliteSink():
             return "it is not compared"

@@ -4,40 +4,48 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from uuid import UUID
 
 from fencepost.contract import SESSION_LIMIT, CassandraSink, DriverConfig, Variable
 from fencepost.contract.trial import TRIAL_FILE, Sample, SinkFindings, TrialReport, TrialRequest
 from fencepost.driver.connections import Connections
 from fencepost.driver.environment import Environment
+from fencepost.driver.fence_store import CassandraStore, fence_tls, open_cassandra
 from fencepost.driver.reporting import logs, verdict
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.driver.trial.processes import Processes
-from fencepost.driver.trial.ranges import Reading, reach
-from fencepost.driver.trial.trying import Trying
+from fencepost.driver.trial.ranges import Reach, Reading, reach
+from fencepost.driver.trial.trying import Poison, Trying
 from fencepost.errors import BadSpec
 from fencepost.fence import FenceError, FenceMissing
 from fencepost.fence.patience import Patience
 from fencepost.spark import session
 from fencepost.spark.jvm import gateway
+from fencepost.state.webhdfs.authentication import Keys
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.batch import Watermarks
     from fencepost.driver.trial.comparing import Comparing
+    from fencepost.driver.trial.streaming import Streaming
     from fencepost.fence import FenceRow
     from fencepost.fence.cassandra.table import CassandraFenceTable
+    from fencepost.kafka.log import KafkaLog
     from fencepost.sinks.comparison.compared_sink import ComparedSink
     from fencepost.sinks.comparison.findings import Findings
     from fencepost.spark.engine import SparkEngine
+    from fencepost.spark.stateful.query import StatefulQuery
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +65,7 @@ class TrialDriver:
         self._end = time.monotonic() + request.seconds
         self._jvm: gateway.Gateway | None = None
         self._reported = 0.0
+        self._keys = Keys(secrets.token_hex(32))
 
     def run(self) -> NoReturn:
         """Do everything, and end the process."""
@@ -66,7 +75,7 @@ class TrialDriver:
         except BaseException as error:
             log.exception("the trial failed")
             cause = self._jvm.cause(error) if self._jvm is not None else error
-            verdict.leave(verdict.judge(cause), path=path)
+            verdict.leave(verdict.without(verdict.judge(cause), self._environment.secrets()), path=path)
         with suppress(OSError):
             path.write_text(text, encoding="utf-8")
         log.info("%s", text)
@@ -75,7 +84,7 @@ class TrialDriver:
 
     def _work(self) -> TrialReport:
         config, environment = self._config, self._environment
-        conf = session.settings(config, environment.variables)
+        conf = session.settings(config, environment.variables, checkpoint=self._checkpoint_client())
         session.forget_secret()
         jvm = self._jvm = gateway.Gateway.start(
             memory=session.driver_memory(config),
@@ -86,6 +95,7 @@ class TrialDriver:
         processes.follow()
         connections = Connections(config, environment, stopping=lambda: False, lap=_lap)
         source, properties = connections.kafka()
+        decoding = connections.decoding()
         table = Patience(CASSANDRA_LIMIT).ask(self._table)
         row, watermarks = self._row(table), source.state()
         _check_topics(row, watermarks)
@@ -98,32 +108,117 @@ class TrialDriver:
             from fencepost.sinks.comparison.compared_sink import DiscardingSink  # noqa: PLC0415
             from fencepost.sinks.comparison.findings import Findings  # noqa: PLC0415
             from fencepost.spark.engine import SparkEngine  # noqa: PLC0415
+            from fencepost.spark.runner import runner  # noqa: PLC0415
 
             folder, cores = Path(scratch) / "found", int(spark.sparkContext.defaultParallelism)
-            comparing = self._comparing(table, connections, folder, cores)
+            comparing = self._comparing(table, folder, cores)
             sinks = comparing.sinks()
-            engine = SparkEngine(
+            engine = runner(
+                load(config.entrypoint, environment.code_dir),
                 spark=spark,
                 config=config,
-                transform=load(config.entrypoint, environment.code_dir),
                 sinks={name: DiscardingSink() if isinstance(sink, str) else sink for name, sink in sinks.items()},
                 properties=properties,
+                decoding=decoding,
+                states=self._pinned_states(spark, table),
             )
             engine.warm()
             _lap("warm")
-            engine.leave_out(left_out(row, config, table.session))
+            engine.leave_out(left_out(row, CassandraStore(table, config)))
+            findings, (left, lost) = (
+                Findings(Path(scratch) / "findings.db"),
+                reach(self._request.start, self._request.until, watermarks),
+            )
+            if isinstance(engine, SparkEngine):
+                tried: Tried = self._batches(engine, findings, left, row, folder, table)
+            else:
+                tried = self._stream(engine, findings, source, properties, folder, table)
             trial = _Trial(
                 config=config,
                 request=self._request,
                 comparing=comparing,
-                findings=Findings(Path(scratch) / "findings.db"),
-                engine=engine,
+                findings=findings,
                 processes=processes,
-                end=self._end,
-                folder=folder,
-                progress=lambda done: self._progress(table, done),
+                tried=tried,
             )
-            return trial.report(sinks, watermarks, row, lambda: self._row(table))
+            return trial.report(sinks, left, lost, lambda: self._row(table))
+
+    def _checkpoint_client(self) -> dict[str, str]:
+        config = self._config
+        if config.state is None and not config.pinned_states:
+            return {}
+        from fencepost.driver.stateful import checkpoint_service  # noqa: PLC0415 - few trials need it
+
+        return checkpoint_service.client(config, self._keys)
+
+    def _pinned_states(self, spark: SparkSession, table: CassandraFenceTable) -> Mapping[str, DataFrame]:
+        """Return the rows that the pipeline's runs read, too: a snapshot is never changed."""
+        if not self._config.pinned_states:
+            return {}
+        from fencepost.driver import pinned_states  # noqa: PLC0415 - few trials need it
+
+        found = pinned_states.stored(spark, self._config, self._keys, host=None, session=table.session)
+        _lap("pinned states")
+        return found
+
+    def _batches(
+        self,
+        engine: SparkEngine,
+        findings: Findings,
+        left: Reach,
+        row: FenceRow,
+        folder: Path,
+        table: CassandraFenceTable,
+    ) -> Trying:
+        """Return the loop of a stateless pipeline."""
+        request = self._request
+        grown = frozenset(request.until.keys() - request.start.keys())
+        return Trying(
+            pipeline=self._config.pipeline, engine=engine, findings=findings,
+            reading=Reading(left, grown=grown, topic_ids=row.topic_ids),
+            limit=Limit(self._config.source, reduced=None, now=time.monotonic), folder=folder,
+            is_over=lambda: time.monotonic() > self._end, now=time.monotonic,
+            report=lambda done: self._progress(table, done),
+        )  # fmt: skip
+
+    def _stream(
+        self,
+        query: StatefulQuery,
+        findings: Findings,
+        source: KafkaLog,
+        properties: Mapping[str, str],
+        folder: Path,
+        table: CassandraFenceTable,
+    ) -> Streaming:
+        """Return the query of a stateful pipeline, which begins with the state of a snapshot. Raises BadSpec."""
+        from fencepost.driver.trial.streaming import Streaming  # noqa: PLC0415 - most trials need none of it
+        from fencepost.fence.cassandra.snapshots import SnapshotTable  # noqa: PLC0415
+        from fencepost.kafka.record import KafkaRecords  # noqa: PLC0415
+        from fencepost.state.cassandra import CassandraChunks  # noqa: PLC0415
+
+        config, request = self._config, self._request
+        snapshots, patience = SnapshotTable(table.session, config.fence_keyspace), Patience(config.patience)
+        found = patience.ask(lambda: snapshots.read(config.pipeline, UUID(request.snapshot)))
+        if found is None:
+            raise BadSpec(
+                f"snapshot {request.snapshot} is gone", remedy="Name one that `fencepost snapshots list` has."
+            )
+        return Streaming(
+            config=config,
+            snapshot=found,
+            start=request.start,
+            until=request.until,
+            query=query,
+            source=source,
+            records=KafkaRecords(properties, config.patience),
+            chunks=CassandraChunks(table.session, config.fence_keyspace, config.pipeline),
+            keys=self._keys,
+            findings=findings,
+            folder=folder,
+            scratch=folder.parent,
+            seconds=max(1.0, self._end - time.monotonic()),
+            report=lambda done: self._progress(table, done),
+        )
 
     def _table(self) -> CassandraFenceTable:
         from fencepost.fence.cassandra.table import CassandraFenceTable  # noqa: PLC0415
@@ -131,17 +226,7 @@ class TrialDriver:
         return CassandraFenceTable.over(self._connected(), self._config.fence_keyspace)
 
     def _connected(self) -> Session:
-        from fencepost.fence.cassandra import tls  # noqa: PLC0415
-        from fencepost.fence.cassandra.session import connect  # noqa: PLC0415
-
-        config, environment = self._config, self._environment
-        return connect(
-            config.cassandra,
-            credentials=environment.credentials,
-            request_timeout=config.task_patience,
-            consistency=config.consistency,
-            tls=tls.of_folder(environment.cassandra_tls) if config.cassandra.tls is not None else None,
-        )
+        return open_cassandra(self._config, self._environment, request_timeout=self._config.task_patience)
 
     def _row(self, table: CassandraFenceTable) -> FenceRow:
         row = Patience(self._config.patience).ask(lambda: table.read(self._config.pipeline))
@@ -149,7 +234,7 @@ class TrialDriver:
             raise FenceMissing(f"no fence row for {self._config.pipeline!r}")
         return row
 
-    def _comparing(self, table: CassandraFenceTable, connections: Connections, folder: Path, cores: int) -> Comparing:
+    def _comparing(self, table: CassandraFenceTable, folder: Path, cores: int) -> Comparing:
         from fencepost.driver.trial.comparing import Comparing  # noqa: PLC0415
         from fencepost.sinks.comparison.stored_rows import raw  # noqa: PLC0415
 
@@ -159,7 +244,7 @@ class TrialDriver:
             session=table.session,
             raw=raw(Patience(CASSANDRA_LIMIT).ask(self._connected)),
             credentials=self._environment.credentials,
-            tls=connections.tls(),
+            tls=fence_tls(self._config, self._environment),
             folder=folder,
             cores=cores,
         )
@@ -174,6 +259,26 @@ class TrialDriver:
             table.report_progress(self._request.progress_key, epoch=0, version=0, done=done)
 
 
+class Tried(Protocol):
+    """New code on the records of a trial. `note` is why it ended early, '' where it read everything."""
+
+    note: str
+    poison: Poison
+
+    @property
+    def done(self) -> int:
+        """How many offsets are read."""
+        ...
+
+    def ranges(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Yield what is read, 'topic/partition' and [start, until)."""
+        ...
+
+    def run(self) -> None:
+        """Try everything that there is. Raises DriverError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
     """The parts of a trial that is ready."""
@@ -182,50 +287,35 @@ class _Trial:
     request: TrialRequest
     comparing: Comparing
     findings: Findings
-    engine: SparkEngine
     processes: Processes
-    end: float
-    folder: Path
-    progress: Callable[[int], None]
+    tried: Tried
 
     def report(
-        self,
-        sinks: Mapping[str, ComparedSink | str],
-        watermarks: Watermarks,
-        row: FenceRow,
-        read_row: Callable[[], FenceRow],
+        self, sinks: Mapping[str, ComparedSink | str], left: Reach, lost: int, read_row: Callable[[], FenceRow]
     ) -> TrialReport:
         """Try all records, and return what was found. Raises DriverError."""
-        request, began = self.request, time.monotonic()
-        left, lost = reach(request.start, request.until, watermarks)
-        grown = frozenset(request.until.keys() - request.start.keys())
-        reading = Reading(left, grown=grown, topic_ids=row.topic_ids)
-        trying = Trying(
-            pipeline=self.config.pipeline, engine=self.engine, findings=self.findings, reading=reading,
-            limit=Limit(self.config.source, reduced=None, now=time.monotonic), folder=self.folder,
-            is_over=lambda: time.monotonic() > self.end, now=time.monotonic, report=self.progress,
-        )  # fmt: skip
-        trying.run()
+        request, began, tried = self.request, time.monotonic(), self.tried
+        tried.run()
         seconds = time.monotonic() - began
         offsets = read_row().offsets
         has_moved = any(offsets.get(key) != end for key, end in request.until.items())
         found = [
-            self._found(sink.name, sink, sinks[sink.name], dict(reading.ranges()), has_moved=has_moved)
+            self._found(sink.name, sink, sinks[sink.name], dict(tried.ranges()), has_moved=has_moved)
             for sink in self.config.sinks
         ]
         peak, limit = self.processes.container
-        notes = [trying.note, f"Kafka has deleted {lost} of the records" if lost else ""]
+        notes = [tried.note, f"Kafka has deleted {lost} of the records" if lost else ""]
         return TrialReport(
-            records=reading.done,
+            records=tried.done,
             total=left.records,
             seconds=round(seconds, 3),
-            is_complete=not trying.note,
+            is_complete=not tried.note,
             note="; ".join(filter(None, notes)),
             sinks=tuple(one for one, _ in found),
             samples=tuple(sample for _, samples in found for sample in samples),
-            poison=trying.poison.count,
-            first_poison=trying.poison.first[:300],
-            poison_error=trying.poison.error[:500],
+            poison=tried.poison.count,
+            first_poison=tried.poison.first[:300],
+            poison_error=tried.poison.error[:500],
             processes=self.processes.figures(),
             peak_memory=peak,
             memory_limit=limit,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from fencepost.batch import Batch, Written
+from fencepost.contract import record_place
 from fencepost.driver.recovery.bisection import Bisection, Piece
 from fencepost.driver.trial.ranges import Reading
 from fencepost.errors import DriverError, RecordFailed, suspects_record
@@ -100,6 +101,15 @@ class Trying:
                 self._isolate(batch, error)
             self.report(self.reading.done)
 
+    @property
+    def done(self) -> int:
+        """How many offsets are read."""
+        return self.reading.done
+
+    def ranges(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Yield what is read, 'topic/partition' and [start, until)."""
+        return self.reading.ranges()
+
     def _next(self) -> Batch | None:
         if self.is_over():
             self.note = "the trial reached limits.maxDuration"
@@ -132,7 +142,7 @@ class Trying:
                 suspect = bisection.failed()
                 if suspect is None:
                     continue
-                self.poison.add(f"{suspect.key}@{suspect.start}", failure.message)
+                self.poison.add(record_place(suspect.key, suspect.start), failure.message)
                 if self.poison.count >= ALL_FAIL and not self._has_passed:
                     raise RecordFailed(
                         f"each of {ALL_FAIL} records that were tried alone fails: {failure.message}",

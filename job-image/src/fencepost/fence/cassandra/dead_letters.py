@@ -8,13 +8,10 @@ A record is kept whole: what is too long for a row is in chunks of a table of it
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from typing import Any, Final
@@ -24,9 +21,9 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import split_offset_key
-from fencepost.fence import FenceSchemaInvalid
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.letters import TYPES, DeadLetter, checked
 from fencepost.fence.patience import Patience
 
 LONGEST: Final[Mapping[str, int]] = {"key": 64 * 1024, "value": 1024 * 1024, "headers": 64 * 1024}
@@ -35,8 +32,6 @@ CHUNK: Final = 1024 * 1024
 """Bytes of one chunk."""
 CHUNKS_OUTLIVE: Final = 3600
 """Seconds that chunks live longer than the row that names them."""
-LONGEST_TEXT: Final = 16 * 1024
-"""Characters of the error, and of the traceback."""
 QUORUMS: Final = frozenset({"QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"})
 PAGE: Final = 50
 """Letters that one request reads, without their records: with errors of the greatest length 1 MiB."""
@@ -45,88 +40,8 @@ AT_ONCE: Final = 64
 _LARGEST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One record, and why it was set aside.
-
-    `topic_id` is Kafka's: a topic that is deleted and created again has another one.  `headers` are JSON, [[key, value
-    in base64 or null], …].  `value_size` and `value_sha256` are of the value.  `code` is that of the run, as in the
-    fence row.  `retried_at`, `retried_by` and `retried_to` ('topic/partition@offset') are set when a user sends the
-    record to Kafka again; a driver that writes the letter later clears them.  `is_whole` is False where chunks of it
-    are missing.
-    """
-
-    topic: str
-    partition: int
-    topic_id: str
-    offset: int
-    epoch: int
-    at: datetime
-    code: str | None = None
-    reason: str | None = None
-    error: str | None = None
-    traceback: str | None = None
-    timestamp: datetime | None = None
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: str | None = None
-    value_size: int | None = None
-    value_sha256: str | None = None
-    retried_at: datetime | None = None
-    retried_by: str | None = None
-    retried_to: str | None = None
-    is_whole: bool = True
-
-
-_TYPES: Final = {
-    **dict.fromkeys(("topic", "topic_id", "code", "reason", "error", "traceback", "headers", "value_sha256"), str),
-    **dict.fromkeys(("retried_by", "retried_to"), str),
-    **dict.fromkeys(("partition", "offset", "epoch", "value_size"), int),
-    **dict.fromkeys(("at", "timestamp", "retried_at"), datetime),
-    **dict.fromkeys(("key", "value"), bytes),
-}
-"""What a column of a letter may hold: any client with the account may have written others."""
-_NEVER_NULL: Final = frozenset({"topic", "partition", "topic_id", "offset", "epoch", "at"})
 _RETRIED: Final = ("retried_at", "retried_by", "retried_to")
 _PLACE: Final = "pipeline = ? AND topic = ? AND partition = ? AND topic_id = ?"
-
-
-def letter(
-    *,
-    topic: str,
-    partition: int,
-    topic_id: str,
-    offset: int,
-    epoch: int,
-    code: str,
-    reason: str,
-    error: str,
-    traceback: str,
-    timestamp: datetime | None,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
-) -> DeadLetter:
-    """Return the letter of a record, whole; only error and traceback are bounded."""
-    coded = [[name, None if content is None else base64.b64encode(content).decode()] for name, content in headers]
-    return DeadLetter(
-        topic=topic,
-        partition=partition,
-        topic_id=topic_id,
-        offset=offset,
-        epoch=epoch,
-        at=datetime.now(UTC),
-        code=code,
-        reason=reason,
-        error=_both_ends(error),
-        traceback=_both_ends(traceback),
-        timestamp=timestamp,
-        key=key,
-        value=value,
-        headers=json.dumps(coded),
-        value_size=None if value is None else len(value),
-        value_sha256=None if value is None else hashlib.sha256(value).hexdigest(),
-    )
 
 
 class DeadLetters:
@@ -160,7 +75,7 @@ class DeadLetters:
 
     def _write(self, one: DeadLetter, timestamp: int, ttl: int, consistency: str) -> None:
         long = {name: content for name, content in _parts(one).items() if len(content) > LONGEST[name]}
-        values = {"pipeline": self._pipeline, **{name: getattr(one, name) for name in _TYPES}}
+        values = {"pipeline": self._pipeline, **{name: getattr(one, name) for name in TYPES}}
         values |= {**dict.fromkeys(long), "chunked": {name: len(content) for name, content in long.items()}}
         place = (self._pipeline, one.topic, one.partition, one.topic_id, one.offset)
         with translated("writing a dead letter"):
@@ -227,7 +142,7 @@ class DeadLetters:
         Letters of an offset follow by topic id.  The fence row's offsets name a pipeline's partitions.
         Raises FenceError.
         """
-        listed = [name for name in _TYPES if name not in {*LONGEST, "traceback"}]
+        listed = [name for name in TYPES if name not in {*LONGEST, "traceback"}]
         found = (
             self._select(listed, (topic, partition, topic_id), start, until)
             for topic_id in self._topic_ids(topic, partition)
@@ -238,7 +153,7 @@ class DeadLetters:
     def read(self, one: DeadLetter) -> DeadLetter | None:
         """Return a letter of a list with all that it holds. Raises FenceError."""
         place = (one.topic, one.partition, one.topic_id)
-        found = next(self._select([*_TYPES, "chunked"], place, one.offset, one.offset + 1), None)
+        found = next(self._select([*TYPES, "chunked"], place, one.offset, one.offset + 1), None)
         if found is None:
             return None
         letter, chunked = found
@@ -319,7 +234,7 @@ class DeadLetters:
             for row in self._session.execute(select, (self._pipeline, *place, start, until)):
                 values = {name: getattr(row, name) for name in columns}
                 chunked = dict((values.pop("chunked", None) or {}).items())
-                yield _letter(values), chunked
+                yield checked(values), chunked
 
     def _prepare(self, statement: str, consistency: str | None = None) -> Any:  # noqa: ANN401 - the library is untyped
         """Return the statement; with a consistency, at that level, or at a quorum if that is less."""
@@ -335,26 +250,8 @@ class DeadLetters:
         return f'"{self._keyspace}".{table.name}'
 
 
-def _letter(values: dict[str, Any]) -> DeadLetter:
-    """Return the letter in a row. Raises FenceSchemaInvalid, naming the column that holds something else."""
-    for name, value in values.items():
-        if value is None and name not in _NEVER_NULL:
-            continue
-        if not isinstance(value, _TYPES[name]) or (_TYPES[name] is int and isinstance(value, bool)):
-            raise FenceSchemaInvalid(f"column {name} of a dead letter holds {type(value).__name__}")
-        if isinstance(value, datetime):
-            values[name] = value.replace(tzinfo=UTC)
-    return DeadLetter(**values)
-
-
 def _parts(one: DeadLetter) -> dict[str, bytes]:
     """Return the parts of a record by the column that holds them."""
     headers = None if one.headers is None else one.headers.encode()
     parts = {"key": one.key, "value": one.value, "headers": headers}
     return {name: content for name, content in parts.items() if content is not None}
-
-
-def _both_ends(text: str) -> str:
-    """Return a text that fits, in characters that UTF-8 has: a lone surrogate of a record's JSON is none."""
-    fitting = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT // 3]}\n…\n{text[-LONGEST_TEXT // 2 :]}"
-    return fitting.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -99,6 +99,7 @@ FENCE: Final = Table(
         "figures": _NUMBERS,
         "checkpoint": "blob",
         "planned_log": "blob",
+        "output_token": "bigint",
     },
 )
 

@@ -28,8 +28,9 @@ from cassandra.policies import (
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence.cassandra.errors import translated
-from fencepost.fence.cassandra.tls import NamedEndPoint, NamedEndPoints, TlsMaterial
+from fencepost.fence.cassandra.tls import NamedEndPoint, NamedEndPoints
 from fencepost.fence.errors import FenceDatacenterUnknown, FenceTlsFailed
+from fencepost.fence.tls import TlsMaterial
 
 OLDEST_PROTOCOL: Final = ProtocolVersion.V4
 """Of ScyllaDB and of databases like it. The fence needs nothing of v5, which checks each frame's integrity besides."""
@@ -163,7 +164,7 @@ def _secured(
     points = [
         NamedEndPoint(address, endpoint.port, options.server_name or name) for address, name in sorted(names.items())
     ]
-    further: dict[str, Any] = {"ssl_context": material.context(options)}
+    further: dict[str, Any] = {"ssl_context": material.context(verify_hostname=options.verify_hostname)}
     if options.server_name:
         further["endpoint_factory"] = NamedEndPoints(endpoint.port, options.server_name)
     return points, further

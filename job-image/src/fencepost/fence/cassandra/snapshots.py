@@ -11,16 +11,16 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
-from fencepost.fence.cassandra.sealed_epochs import sealed, unsealed
-from fencepost.fence.cassandra.stored_rows import is_checkpoint
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing
+from fencepost.fence.sealed_epochs import sealed
 from fencepost.fence.snapshots import Snapshot
+from fencepost.fence.stored_rows import is_checkpoint
+from fencepost.fence.stored_snapshots import is_sound, snapshot
 
 MOST: Final = 2_000
 """Snapshots of one pipeline that a list reads; retention keeps at most a thousand."""
 CHECKPOINTS: Final = 20
 """Checkpoints of one page, of up to a MiB each."""
-_LARGEST: Final = 2**63 - 1
 _FACTS: Final = ("id", "reason", "epoch", "version", "name", "code")
 _CONTENT: Final = ("offsets", "topic_ids", "leader_epochs", "growth_barrier", "checkpoint")
 
@@ -73,14 +73,14 @@ class SnapshotTable:
             return ()
         select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? LIMIT {MOST}"
         rows = self._execute(select, [pipeline])[:MOST]
-        return tuple(_snapshot(found) for found in rows if _is_sound(found))
+        return tuple(snapshot(found) for found in rows if is_sound(found))
 
     def read(self, pipeline: str, id: UUID) -> Snapshot | None:  # noqa: A002 - the column's name
         """Return one snapshot with its offsets and its checkpoint, or None."""
         columns = [name for name in self._columns() if name in {*_FACTS, *_CONTENT}]
         select = f"SELECT {', '.join(columns)} FROM {self._table} WHERE pipeline = ? AND id = ?"
         rows = self._execute(select, [pipeline, id])
-        return next((_snapshot(found) for found in rows if _is_sound(found)), None)
+        return next((snapshot(found) for found in rows if is_sound(found)), None)
 
     def checkpoints(self, pipeline: str) -> Iterator[bytes]:
         """Yield the checkpoint of every snapshot that has one, of those in flight too: what they reach is kept.
@@ -124,36 +124,3 @@ class SnapshotTable:
     def _execute(self, statement: str, values: Sequence[Any]) -> list[Any]:
         with translated(self._doing):
             return schema.first_page(self.session.execute(self.session.prepare(statement), values))
-
-
-def _is_sound(found: Any) -> bool:  # noqa: ANN401 - a driver's named tuple
-    """Return whether every fact has the type of its column: a Cassandra that a tenant runs sends anything."""
-    texts = [getattr(found, name, None) for name in ("reason", "name", "code")]
-    numbers = [found.epoch or 0, found.version or 0]
-    return (
-        isinstance(found.id, UUID)
-        and is_checkpoint(getattr(found, "checkpoint", None))
-        and all(isinstance(text, str | None) for text in texts)
-        and all(isinstance(number, int) and 0 <= number <= _LARGEST for number in numbers)
-    )
-
-
-def _snapshot(found: Any) -> Snapshot:  # noqa: ANN401 - a driver's named tuple
-    offsets, topic_ids = _map(found, "offsets"), _map(found, "topic_ids")
-    return Snapshot(
-        id=found.id,
-        trigger=found.reason or "",
-        name=getattr(found, "name", None),
-        epoch=found.epoch or 0,
-        version=found.version or 0,
-        code=getattr(found, "code", None),
-        offsets=offsets,
-        topic_ids=topic_ids,
-        leader_epochs=unsealed(_map(found, "leader_epochs"), offsets, topic_ids),
-        growth_barrier=_map(found, "growth_barrier"),
-        checkpoint=getattr(found, "checkpoint", None),
-    )
-
-
-def _map(found: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - a driver's named tuple
-    return dict((getattr(found, name, None) or {}).items())

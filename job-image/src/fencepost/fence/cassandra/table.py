@@ -17,18 +17,19 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
+from fencepost.fence import stored_losses
 from fencepost.fence.batch_progress import BatchProgress
-from fencepost.fence.cassandra import schema, stored_losses
+from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import is_disk_full, translated
 from fencepost.fence.cassandra.history import History
-from fencepost.fence.cassandra.sealed_epochs import sealed
 from fencepost.fence.cassandra.session import connect
-from fencepost.fence.cassandra.stored_rows import fence_row, flat
-from fencepost.fence.cassandra.tls import TlsMaterial
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnavailable
 from fencepost.fence.history import history_hours
 from fencepost.fence.row import FenceRow
+from fencepost.fence.sealed_epochs import sealed
+from fencepost.fence.stored_rows import fence_row, flat
 from fencepost.fence.table import MOST_LOSSES
+from fencepost.fence.tls import TlsMaterial
 
 PROGRESS_KEPT: Final = 3600
 """Seconds after which a report of progress expires."""
@@ -115,6 +116,16 @@ class CassandraFenceTable:
             select.consistency_level = self._serial
             found = self.session.execute(select, (pipeline,)).one()
         return fence_row(found) if found is not None else None
+
+    def read_epoch(self, pipeline: str) -> int | None:
+        """Return the row's epoch at the session's level, a local quorum: without Paxos, which would delay commits.
+
+        Raises FenceError.
+        """
+        with self._asking("reading the epoch", schema.FENCE):
+            select = self._prepare(f"SELECT epoch FROM {self._table(schema.FENCE)} WHERE pipeline = ?")
+            found = self.session.execute(select, (pipeline,)).one()
+        return int(found.epoch) if found is not None and found.epoch is not None else None
 
     @property
     def _serial(self) -> int:
@@ -268,12 +279,20 @@ class CassandraFenceTable:
             now: datetime = self.session.execute(select, ()).one().now
         return (now.replace(tzinfo=UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
 
+    def require(self, name: str) -> None:
+        """Raise FenceSchemaInvalid where the table lacks one of the columns that an older release did not have."""
+        if name not in self._fence_columns():
+            self._columns = ()  # the operator may add it
+            place, kind = f"{self.keyspace}.{schema.FENCE.name}", schema.FENCE.added[name]
+            raise FenceSchemaInvalid(
+                f"{place} has no column {name} ({kind}), which this run needs: ALTER TABLE {place} ADD {name} {kind}"
+            )
+
     def _check_state(self, changed: Collection[str]) -> None:
         """Raise FenceSchemaInvalid where the table lacks a column for a state that changes."""
         for name in ("checkpoint", "planned_log"):
-            if name in changed and name not in self._fence_columns():
-                self._columns = ()  # the operator may add it
-                raise FenceSchemaInvalid(f"{self.keyspace}.{schema.FENCE.name} has no column {name} (blob)")
+            if name in changed:
+                self.require(name)
 
     def _fence_columns(self) -> tuple[str, ...]:
         """Return the columns of the fence row that the table has. Raises FenceSchemaMissing, FenceSchemaInvalid."""

@@ -6,6 +6,7 @@ Sinks, dead letters, snapshots and the state of stateful pipelines rest on these
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -19,12 +20,10 @@ from fencepost.fence.cassandra.history import read_changes
 from fencepost.fence.cassandra.schema import STATEMENT_LIMIT, await_agreement
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.clock import wall_clock
+from fencepost.fence.history import Change
 from fencepost.fence.promises.promise import Promise, expect
-from fencepost.fence.promises.table import starting_as_seen
-from fencepost.fence.protocol import Fence
+from fencepost.fence.promises.table import history_is_kept
 
-FARTHEST_CLOCK: Final = 300.0
-"""Seconds between two clocks from which on a driver refuses to write."""
 LARGE: Final = 1024 * 1024
 """Bytes of the largest value that Fencepost writes: a chunk of a dead letter."""
 ROWS: Final = 500
@@ -156,31 +155,16 @@ def _large_value(scratch: Scratch, part: str) -> str:
 
 def _history_is_kept(scratch: Scratch, pipeline: str) -> None:
     table = scratch.fence
-    fence = Fence(table, pipeline)
-    taken = fence.take_over(fence.create("cluster/cr"), owner="cluster/cr")
-    row = fence.claim(epoch=taken.epoch, driver="pod", code="image", start=starting_as_seen)
-    for end in (5, 9):
-        row = fence.commit(row, offsets=row.planned, planned={"a/0": end}, records=1, duration_ms=1)
-    table.finish_history()
-    with translated("reading the history"):
-        found = [change.version for change in read_changes(scratch.session, scratch.keyspace, pipeline)]
-    expect(sorted(found) == [*range(row.version + 1)], f"versions 0 to {row.version} in it", sorted(found))
-    table.forget(pipeline)
-    with translated("reading the history"):
-        left = read_changes(scratch.session, scratch.keyspace, pipeline)
-    expect(not left, "no history once it is deleted", left)
 
+    def read() -> Sequence[Change]:
+        table.finish_history()
+        with translated("reading the history"):
+            return read_changes(scratch.session, scratch.keyspace, pipeline)
 
-def _clocks_agree(scratch: Scratch, _part: str) -> str:
-    before = wall_clock()
-    theirs = scratch.fence.server_time()
-    apart = (theirs - (before + wall_clock()) / 2) / _SECOND
-    expect(abs(apart) < FARTHEST_CLOCK, f"clocks less than {FARTHEST_CLOCK:.0f} s apart", f"{apart:+.1f} s")
-    return f"{apart:+.1f} s from this machine"
+    history_is_kept(table, pipeline, read)
 
 
 PROMISES: Final[tuple[Promise[Scratch], ...]] = (
-    Promise(name="the clock agrees with this machine's", needed_by="write timestamps", check=_clocks_agree),
     Promise(name="a write with an earlier timestamp loses", needed_by="sinks: late writes", check=_late_write_loses),
     Promise(
         name="a deletion removes what is older than it",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from fencepost.fence.clock import wall_clock
 from fencepost.fence.errors import Fenced, FenceError, FenceUnavailable
+from fencepost.fence.history import Change
 from fencepost.fence.promises.promise import BrokenPromise, Promise, expect
 from fencepost.fence.protocol import Fence, Starting
 from fencepost.fence.row import FenceRow
@@ -20,6 +22,8 @@ COMMITS: Final = 20
 """Commits beside which the row is read."""
 PARTITIONS: Final = 1000
 """Kafka partitions of a large pipeline, and entries of a map of its row."""
+FARTHEST_CLOCK: Final = 300.0
+"""Seconds between two clocks from which on a driver refuses to write."""
 _OWNER: Final = "cluster/cr"
 
 
@@ -48,6 +52,7 @@ def _full(pipeline: str) -> FenceRow:
         committed_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         records=10,
         duration_ms=12,
+        output_token=1_700_000_000_000_001,
         checkpoint=bytes(range(256)),
         planned_log=b"\0",
     )
@@ -218,7 +223,29 @@ def _progress_has_the_stores_time(table: FenceTable, pipeline: str) -> None:
     expect(kept, "the time of the store in it", seen.at)
 
 
+def _clocks_agree(table: FenceTable, _pipeline: str) -> str:
+    before = wall_clock()
+    theirs = table.server_time()
+    apart = (theirs - (before + wall_clock()) / 2) / 1e6
+    expect(abs(apart) < FARTHEST_CLOCK, f"clocks less than {FARTHEST_CLOCK:.0f} s apart", f"{apart:+.1f} s")
+    return f"{apart:+.1f} s from this machine"
+
+
+def history_is_kept(table: FenceTable, pipeline: str, read: Callable[[], Iterable[Change]]) -> None:
+    """Check that the history has each change, as `read` returns it, and none once it is deleted."""
+    fence = Fence(table, pipeline)
+    taken = fence.take_over(fence.create(_OWNER), owner=_OWNER)
+    row = fence.claim(epoch=taken.epoch, driver="pod", code="image", start=starting_as_seen)
+    for end in (5, 9):
+        row = fence.commit(row, offsets=row.planned, planned={"a/0": end}, records=1, duration_ms=1)
+    found = sorted(change.version for change in read())
+    expect(found == [*range(row.version + 1)], f"versions 0 to {row.version} in it", found)
+    table.forget(pipeline)
+    expect(not (left := [*read()]), "no history once it is deleted", left)
+
+
 PROMISES: Final[tuple[Promise[FenceTable], ...]] = (
+    Promise(name="the clock agrees with this machine's", needed_by="write timestamps", check=_clocks_agree),
     Promise(name="a row comes back as it was written", needed_by="each read of the fence", check=_comes_back),
     Promise(name="a row is inserted once", needed_by="two operators that create it", check=_inserted_once),
     Promise(name="a stale condition is refused", needed_by="commits after a takeover", check=_stale_is_refused),

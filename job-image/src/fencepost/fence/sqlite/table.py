@@ -50,6 +50,11 @@ class SqliteFenceTable:
         """Return the row, or None. Raises FenceRowInvalid for one that was changed by hand."""
         return self._one(FenceRow, "SELECT content FROM fencepost_fence WHERE pipeline = ?", pipeline)
 
+    def read_epoch(self, pipeline: str) -> int | None:
+        """Return the row's epoch."""
+        row = self.read(pipeline)
+        return None if row is None else row.epoch
+
     def insert(self, row: FenceRow) -> bool:
         """Insert unless there is a row."""
         with self._database.changing() as connection:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
     from pyspark.sql.types import StructType
 
-    from fencepost.fence.cassandra.tls import TlsMaterial
+    from fencepost.fence.tls import TlsMaterial
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def bind(
             remedy="Create the table, add createTable to the sink, or correct spec.sinks.",
         )
     cluster = Cluster(
-        endpoint=config.cassandra,
+        endpoint=config.cluster,
         credentials=credentials,
         tls=tls,
         consistency=config.consistency,

@@ -30,7 +30,7 @@ from fencepost.errors import BadSpec, DependencyDown, PoisonRecord
 from fencepost.fence import FenceCredentialsRejected, FenceEndpointInvalid, FenceUnavailable
 from fencepost.fence.cassandra.errors import UNANSWERED, is_disk_full
 from fencepost.fence.cassandra.session import connect
-from fencepost.fence.cassandra.tls import TlsMaterial
+from fencepost.fence.tls import TlsMaterial
 from fencepost.sinks.cassandra.cql import full_name
 from fencepost.sinks.cassandra.encoding.columns import encoder
 from fencepost.sinks.cassandra.encoding.requests import Change, Request, send_encoded, steps

@@ -1,4 +1,4 @@
-"""The driver's half of the Kafka sink: whether the topic is there, and whether the frame's columns are a record's."""
+"""The driver's half of the Kafka sink: whether the topics are there, and whether the frame's columns are a record's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from fencepost.contract import KafkaSink, Reason, kafka_properties
+from fencepost.contract import RECORD_COLUMNS, KafkaSink, Reason, kafka_properties
 from fencepost.errors import BadSpec, DependencyDown
 from fencepost.kafka.answers import refusal, topics_of
 from fencepost.kafka.log import refused
@@ -20,23 +20,13 @@ from fencepost.sinks.kafka.producer import ProducerTask
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "topic": ("string",),
-    "partition": ("int",),
-    "offset": ("bigint",),
-    "i": ("int", "bigint"),
-}
-"""A record's columns, and the types that each may have. The last four are the coordinates."""
 COORDINATES: Final = ("topic", "partition", "offset")
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for one answer."""
 
 
 class TopicSink(Sink):
-    """One declared sink, bound to its topic."""
+    """One declared sink, bound to its topics."""
 
     def __init__(self, name: str, task: ProducerTask) -> None:
         self._name = name
@@ -45,12 +35,18 @@ class TopicSink(Sink):
     def check(self, schema: StructType) -> None:
         """Raise BadSpec naming every column that is not part of a record."""
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-        problems = [
-            f"column {name!r} is {found}, and a record's {name} is {' or '.join(COLUMNS[name])}"
-            if name in COLUMNS
-            else f"column {name!r} is not one of a record's, {', '.join(COLUMNS)}"
+        destination = self._task.topic_column
+        named = columns.pop(destination, "missing") if destination else "string"
+        is_named = named == "string"
+        problems = [] if is_named else [f"column {destination!r}, which names the topic, is {named}, and not string"]
+        if destination in RECORD_COLUMNS:
+            problems.append(f"topicColumn {destination!r} is a column of the record itself; name another column")
+        problems += [
+            f"column {name!r} is {found}, and a record's {name} is {' or '.join(RECORD_COLUMNS[name])}"
+            if name in RECORD_COLUMNS
+            else f"column {name!r} is not one of a record's, {', '.join(RECORD_COLUMNS)}"
             for name, found in columns.items()
-            if found not in COLUMNS.get(name, ())
+            if found not in RECORD_COLUMNS.get(name, ())
         ]
         if "value" not in columns:
             problems.append("column 'value' is missing")
@@ -74,15 +70,18 @@ class TopicSink(Sink):
 def bind(sink: KafkaSink, properties: Mapping[str, str], *, patience: float) -> TopicSink:
     """Return a declared sink. `properties` are librdkafka's, with bootstrap.servers; those of readers are left out.
 
-    Raises DependencyDown when Kafka does not answer, or has no such topic: it may come.
+    Raises DependencyDown when Kafka does not answer, or lacks one of the topics: it may come.
     """
     own = {key: value for key, value in properties.items() if not kafka_properties.is_of_readers(key)}
-    _await_topic(sink, own, time.monotonic() + patience)
-    return TopicSink(sink.name, ProducerTask(sink=sink.name, topic=sink.topic, properties=own, patience=patience))
+    _await_topics(sink, own, time.monotonic() + patience)
+    task = ProducerTask(
+        sink=sink.name, topics=sink.topics, topic_column=sink.topic_column, properties=own, patience=patience
+    )
+    return TopicSink(sink.name, task)
 
 
-def _await_topic(sink: KafkaSink, properties: Mapping[str, str], deadline: float) -> None:
-    """Return when the topic is there. A broker that has just started may say that it is not."""
+def _await_topics(sink: KafkaSink, properties: Mapping[str, str], deadline: float) -> None:
+    """Return when the topics are there. A broker that has just started may say that it is not."""
     servers = properties["bootstrap.servers"]
     complaints: deque[KafkaError] = deque(maxlen=20)
     # A request that times out does not say that the password is wrong.
@@ -90,11 +89,13 @@ def _await_topic(sink: KafkaSink, properties: Mapping[str, str], deadline: float
     admin = AdminClient(settings)
     while True:
         try:
-            asked = admin.describe_topics(TopicCollection([sink.topic]), request_timeout=REQUEST_TIMEOUT)
-            if sink.topic in topics_of(asked).ids:
+            asked = admin.describe_topics(TopicCollection(list(sink.topics)), request_timeout=REQUEST_TIMEOUT)
+            known = topics_of(asked).ids
+            missing = [topic for topic in sink.topics if topic not in known]
+            if not missing:
                 return
             trouble = DependencyDown(
-                f"sink {sink.name!r}: Kafka at {servers} has no topic {sink.topic!r}",
+                f"sink {sink.name!r}: Kafka at {servers} has no topic {', '.join(map(repr, missing))}",
                 reason=Reason.SINK_NOT_FOUND,
                 remedy="Create the topic, or correct spec.sinks.",
             )
@@ -104,7 +105,7 @@ def _await_topic(sink: KafkaSink, properties: Mapping[str, str], deadline: float
             if cause is not None:
                 raise refused(servers, cause) from error
             trouble = DependencyDown(
-                f"sink {sink.name!r}: Kafka at {servers} did not answer about its topic: {error.args[0]}",
+                f"sink {sink.name!r}: Kafka at {servers} did not answer about its topics: {error.args[0]}",
                 reason=Reason.SINK_UNREACHABLE,
             )
         if time.monotonic() > deadline:

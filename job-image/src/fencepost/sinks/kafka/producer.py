@@ -43,10 +43,12 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerTask:
-    """Produces rows to a topic. The password travels in the task's closure, over Spark's encrypted RPC."""
+    """Produces rows to topics. The password travels in the task's closure, over Spark's encrypted RPC."""
 
     sink: str
-    topic: str
+    topics: tuple[str, ...]
+    topic_column: str | None = None
+    """The column that names one of the topics; None with one topic."""
     properties: Mapping[str, str]
     patience: float
     """Seconds for which one step of a transaction is tried."""
@@ -61,7 +63,7 @@ class ProducerTask:
         try:
             for rows in batches:
                 if batch.is_rehearsal:
-                    deque(_records(rows), maxlen=0)  # fails as it would in a batch
+                    deque(self.records(rows), maxlen=0)  # fails as it would in a batch
                 if batch.is_warm_up or not rows.num_rows:
                     continue
                 transaction = transaction or _Transaction(self, batch)
@@ -73,6 +75,22 @@ class ProducerTask:
             if transaction:
                 transaction.abort()
             raise
+
+    def records(self, rows: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, bytes | None, list[Header]]]:
+        """Yield topic, key, value and headers of each row. Raises PoisonRecord, also for a topic that is not listed."""
+        if self.topic_column is None:
+            yield from ((self.topics[0], *record) for record in _records(rows))
+            return
+        named = rows.column(self.topic_column).to_pylist()
+        for topic, (key, value, headers) in zip(named, _records(rows), strict=True):
+            if topic not in self.topics:
+                place = dict(headers).get(COORDINATES)
+                where = f", in the row of {_text(place)}" if place else ""
+                raise PoisonRecord(
+                    f"column {self.topic_column} names the topic {topic!r}{where}, which is not one of kafka.topics of"
+                    f" sink {self.sink!r}"
+                )
+            yield topic, key, value, headers
 
 
 class _Transaction:
@@ -93,8 +111,8 @@ class _Transaction:
             (EPOCH, str(batch.epoch).encode()),
             (VERSION, str(batch.version).encode()),
         ]
-        for number, (key, value, headers) in enumerate(_records(rows)):
-            self._produce(key, value, marks + headers)
+        for number, (topic, key, value, headers) in enumerate(self._task.records(rows)):
+            self._produce(topic, key, value, marks + headers)
             if number % POLL_EVERY == 0:
                 self._producer.poll(0)
                 self._raise_failed()
@@ -109,11 +127,11 @@ class _Transaction:
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT)
 
-    def _produce(self, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
+    def _produce(self, topic: str, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
         deadline = time.monotonic() + self._task.patience
         while True:
             try:
-                self._producer.produce(self._task.topic, value, key, headers=headers, on_delivery=self._delivered)
+                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
             except BufferError as error:
                 self._producer.poll(0.1)
                 self._raise_failed()
@@ -148,7 +166,7 @@ class _Transaction:
                 return
 
     def _as_driver_error(self, error: KafkaError, headers: Iterable[Header]) -> DriverError:
-        place = f"Kafka sink {self._task.sink!r} (topic {self._task.topic})"
+        place = f"Kafka sink {self._task.sink!r} ({self._where})"
         refused = next((each for each in (error, *self._complaints) if each.code() in _REFUSED), None)
         if refused is not None:
             return DependencyDown(
@@ -167,10 +185,12 @@ class _Transaction:
             )
         return self._down(str(error))
 
+    @property
+    def _where(self) -> str:
+        return f"topic{'s' * (len(self._task.topics) > 1)} {', '.join(self._task.topics)}"
+
     def _down(self, what: str) -> DependencyDown:
-        return DependencyDown(
-            f"Kafka sink {self._task.sink!r} (topic {self._task.topic}): {what}", reason=Reason.SINK_UNREACHABLE
-        )
+        return DependencyDown(f"Kafka sink {self._task.sink!r} ({self._where}): {what}", reason=Reason.SINK_UNREACHABLE)
 
 
 def settings(task: ProducerTask, batch: BatchToken) -> dict[str, Any]:

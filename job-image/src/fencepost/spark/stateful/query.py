@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,14 +141,14 @@ class StatefulQuery:
         context = batch_context.of_batch(
             self._config, rows.sparkSession, batch, row, is_repeated=is_repeated, states=self._states
         )
-        token = record_batches.token_of(context)
+        token = replace(record_batches.token_of(context), committed=row.output_token)
         self._sinks.begin(token)
         rows.sparkSession.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
         with sink_job.translated(context, is_warm_up=False), self._once(rows) as shared:
             reports = self._sinks.reports(self._outputs(shared, context, is_warm_up=False), token)
             prepared = time.monotonic()
             work = self._sinks.run(reports)
-        self._sinks.finish(token)
+        self._sinks.finish(token, work)
         phases = {
             "transform": round((prepared - before) * 1000),
             "job": round((time.monotonic() - prepared) * 1000),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from cassandra.cluster import Session
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.fence import FenceTlsFailed, FenceUnavailable
+from fencepost.fence import FenceUnavailable
 from fencepost.fence.cassandra.session import connect
-from fencepost.fence.cassandra.tls import TlsMaterial
+from fencepost.fence.tls import TlsMaterial
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
-from fencepost_operator.api import CassandraConnection, ObjectKey
+from fencepost_operator.adapters.fence_logins import credentials_of, tls_of, without
+from fencepost_operator.api import CassandraConnection
 from fencepost_operator.endpoints import EndpointPolicy
-from fencepost_operator.errors import Rejected
 from fencepost_operator.ports import SecretReader
 
 NONE_ANSWERS: Final = (
@@ -43,9 +42,7 @@ class Login:
 
     def without_credentials(self, text: str) -> str:
         """Return a text of the driver's or of Cassandra's without the name and password in it."""
-        for secret in self.credentials or ():
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text
-        return text
+        return without(self.credentials, text)
 
     def open(self, policy: EndpointPolicy) -> Session:
         """Connect to addresses that the policy allows. Raises FenceError.
@@ -74,31 +71,6 @@ async def login_of(connection: CassandraConnection, secrets: SecretReader) -> Lo
     return Login(
         endpoint=connection.endpoint,
         consistency=connection.consistency,
-        credentials=await _credentials(connection, secrets),
-        tls=await _tls(connection, secrets),
+        credentials=await credentials_of(connection, secrets),
+        tls=await tls_of(connection, secrets),
     )
-
-
-async def _tls(connection: CassandraConnection, secrets: SecretReader) -> TlsMaterial | None:
-    name = connection.tls_secret
-    if name is None:
-        return None
-    data = await secrets.secret(ObjectKey(connection.namespace, name), name)
-    try:
-        return TlsMaterial.of(data)
-    except FenceTlsFailed as error:
-        raise Rejected(f"Secret {connection.namespace}/{name}: {error}", remedy=error.remedy) from error
-
-
-async def _credentials(connection: CassandraConnection, secrets: SecretReader) -> tuple[str, str] | None:
-    name = connection.credentials_secret
-    if name is None:
-        return None
-    data = await secrets.secret(ObjectKey(connection.namespace, name), name)
-    try:
-        return data["username"], data["password"]
-    except KeyError as error:
-        raise Rejected(
-            f"Secret {connection.namespace}/{name} has no key {error}",
-            remedy=f"give Secret {name} the keys username and password",
-        ) from error

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -26,12 +26,16 @@ from fencepost_operator.adapters.kafka.list_offsets import all_done, first_offse
 from fencepost_operator.adapters.kafka.record_ages import milliseconds
 from fencepost_operator.adapters.kafka.retention_reader import Reader
 from fencepost_operator.adapters.kafka.topic_durability import read_topic_settings
+from fencepost_operator.adapters.recent_answers import RecentAnswers
 from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.endpoints import EndpointPolicy
-from fencepost_operator.errors import Rejected, Unreachable
+from fencepost_operator.errors import Denied, Rejected, Unreachable
 from fencepost_operator.observation import TopicSettings, UnreadRecords, Watermarks
 from fencepost_operator.ports import SecretReader
 from fencepost_operator.turns import time_limit
+
+_SHARED_PARTITIONS: Final = 100_000
+"""Of all answers that are kept to be shared; some 40 MiB."""
 
 
 class KafkaOffsets:
@@ -52,21 +56,30 @@ class KafkaOffsets:
         self._pool = KafkaPool(limits, monotonic=monotonic)
         self._monotonic = monotonic
         self._dialing = Dialing(policy or EndpointPolicy())
+        self._answers: RecentAnswers[_Question, Watermarks] = RecentAnswers(
+            monotonic, most=_SHARED_PARTITIONS, weigh=lambda answer: 1 + len(answer.ends)
+        )
 
     def __len__(self) -> int:
         """Return how many clients are open."""
         return len(self._pool)
 
-    async def ends(self, connection: KafkaConnection) -> Watermarks | None:
+    async def ends(self, connection: KafkaConnection, *, age: float = 0.0) -> Watermarks | None:
         """Return the bounds of each partition's log and what is missing; None where only the driver may connect.
 
-        Raises Rejected, Denied, Unreachable.
+        An answer to the same question of any pipeline holds for `age` seconds.  Raises Rejected, Denied, Unreachable.
         """
         properties = await self._properties(connection)
         if kafka_properties.why_driver_only(properties):
             return None
+        question = _question(connection, properties)
+        if (known := self._answers.find(question, age)) is not None:
+            return known
+        began = self._monotonic()
         async with self._session(connection, properties) as (admin, topics):
-            return await _watermarks(admin, topics, _isolation(properties))
+            found = await _watermarks(admin, topics, _isolation(properties))
+        self._answers.keep(question, found, began)
+        return found
 
     async def unread(
         self, reader: ObjectKey, connection: KafkaConnection, source: Watermarks, positions: Mapping[str, int]
@@ -132,7 +145,10 @@ class KafkaOffsets:
                 self._pool.let_go(client, connection, error)
                 raise
             except (KafkaException, TimeoutError) as error:
-                raise translated(error, client, connection, is_restricted=self._dialing.policy.restricts) from error
+                failure = translated(error, client, connection, is_restricted=self._dialing.policy.restricts)
+                if isinstance(failure, Denied):
+                    self._secrets.forget_secrets(connection.namespace)
+                raise failure from error
             except RuntimeError as error:  # closed meanwhile, by a request of the same pipelines that was refused
                 raise Unreachable(f"Kafka at {connection.bootstrap_servers}: {error}", remedy=TRY_AGAIN) from error
             # Not before: librdkafka reports a lasting problem once, and the request that times out later does not say
@@ -165,6 +181,14 @@ class KafkaOffsets:
             _refuse(secret, f"Secret {place}", "the Secret of spec.source.kafka.propertiesFrom")
             properties |= secret
         return properties
+
+
+_Question: TypeAlias = tuple[str, str, frozenset[tuple[str, str]], tuple[str, ...]]
+
+
+def _question(connection: KafkaConnection, properties: Mapping[str, str]) -> _Question:
+    """Return what two pipelines must have in common to share an answer: the namespace, and all that a client is."""
+    return connection.namespace, connection.bootstrap_servers, frozenset(properties.items()), connection.topics
 
 
 def _refuse(properties: Mapping[str, str], where: str, field_name: str) -> None:

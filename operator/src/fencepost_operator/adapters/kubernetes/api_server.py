@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio.client import Configuration
@@ -135,6 +136,9 @@ class ApiServer:
     def __init__(self, configuration: Configuration, may_write: Callable[[], None] = lambda: None) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         configuration.retries = False
+        # Otherwise aiohttp looks for a proxy and for a .netrc in two threads per request.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _proxy(configuration.host)
         self._configuration = configuration
         self._may_write = may_write
         self._rest = RESTClientObject(configuration)
@@ -225,6 +229,30 @@ class ApiServer:
             start = (found.get("metadata") or {}).get("continue") or ""
             if not start:
                 return
+
+    async def items(
+        self,
+        resource: Resource,
+        namespaces: Sequence[str],
+        *,
+        labels: str = "",
+        accept: str = "application/json",
+        size: int = 100,
+        left_out: Callable[[str, Denied], object] = lambda _namespace, _error: None,
+    ) -> AsyncIterator[Json]:
+        """Yield the objects of these namespaces, of all if empty. Tenants decide how large they are: no page is kept.
+
+        One of several namespaces that the operator may not read is left out, and `left_out` is called with it.
+        """
+        for namespace in namespaces or (None,):
+            try:
+                async for page in self.pages(resource, namespace=namespace, labels=labels, accept=accept, size=size):
+                    for item in page:
+                        yield item
+            except Denied as error:
+                if namespace is None or len(namespaces) == 1:  # no other namespace waits for the only one
+                    raise
+                left_out(namespace, error)
 
     async def create(self, resource: Resource, *, namespace: str, body: Mapping[str, Any]) -> Json:
         """Create the object. Raises AlreadyExists."""
@@ -335,6 +363,12 @@ class ApiServer:
                 remedy="delete objects of that kind, or large annotations, that the operator did not create",
             )
         return found[0], found[1]
+
+
+def _proxy(server: str) -> str | None:
+    """Return the proxy that the environment names for a server, None without one."""
+    place = urlsplit(server)
+    return None if proxy_bypass(place.netloc) else getproxies().get(place.scheme)
 
 
 async def _text(answer: aiohttp.ClientResponse, *, most: int) -> bytes | None:

@@ -19,10 +19,16 @@ from fencepost_operator.adapters.kubernetes.leases import LEASES
 NAMESPACE: Final = "kube-node-lease"
 SILENCE: Final = 15.0
 """Seconds: longer than a kubelet that lives takes to renew its Lease, one failed attempt included."""
-_CONTINUOUS: Final = 12.0
+CONTINUOUS: Final = 12.0
 """Seconds between two looks at a Lease. After a longer pause, as in an outage of the API server, they begin again."""
 _FRESH: Final = 2.0
 """Seconds for which an answer holds: in an outage of Kafka, many pipelines ask about the same nodes."""
+_STALE: Final = 4.5
+"""The same where there are many nodes. Whatever the pause between a pipeline's looks, two reads are at most CONTINUOUS
+apart: a pause after which a look is answered from memory is shorter than this, and with its jitter of a fifth the next
+one is at most 1.5 times as long."""
+_LOOKS_PER_SECOND: Final = 20.0
+"""At Leases of all nodes together, as far as _STALE allows it."""
 _REMEMBERED: Final = 10_000
 """Nodes, of which those that were looked at last are remembered."""
 
@@ -55,7 +61,8 @@ class Kubelets:
 
     async def _is_silent(self, name: str) -> bool:
         known = self._beats.get(name)
-        if known is None or self.monotonic() - known.seen >= _FRESH:
+        holds = min(max(_FRESH, len(self._beats) / _LOOKS_PER_SECOND), _STALE)
+        if known is None or self.monotonic() - known.seen >= holds:
             lease = await self.api.get(LEASES, namespace=NAMESPACE, name=name)
             known = self._note(name, ((lease or {}).get("spec") or {}).get("renewTime"))
         return known is not None and known.seen - known.since >= SILENCE
@@ -64,9 +71,9 @@ class Kubelets:
         now, before = self.monotonic(), self._beats.pop(name, None)
         if not renewed:
             return None
-        same = before is not None and before.renewed == renewed and now - before.seen <= _CONTINUOUS
+        same = before is not None and before.renewed == renewed and now - before.seen <= CONTINUOUS
         beat = _Beat(renewed=renewed, since=before.since if before is not None and same else now, seen=now)
         self._beats[name] = beat
-        while len(self._beats) > _REMEMBERED:
+        while len(self._beats) > _REMEMBERED or now - next(iter(self._beats.values())).seen > CONTINUOUS:
             del self._beats[next(iter(self._beats))]
         return beat

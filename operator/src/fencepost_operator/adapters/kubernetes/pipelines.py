@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from fencepost_operator.adapters.kubernetes.api_server import METADATA_ONLY, NAMESPACES, ApiServer, Gone, Json, Resource
+from fencepost_operator.adapters.kubernetes.api_server import (
+    CONTROLLER_REVISIONS,
+    METADATA_ONLY,
+    NAMESPACES,
+    ApiServer,
+    Gone,
+    Json,
+    Resource,
+)
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
 from fencepost_operator.api import (
     FINALIZER,
@@ -25,13 +33,14 @@ from fencepost_operator.api import (
     read_status,
     write_status,
 )
-from fencepost_operator.api.parsing import pinned_snapshots
+from fencepost_operator.api.pins import pinned_by_pipelines, pinned_by_revision
+from fencepost_operator.desired import labels
 from fencepost_operator.errors import Denied, Rejected
 
 log = logging.getLogger(__name__)
 
-_PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
-_STATUS: Final = Resource(prefix=_PIPELINES.prefix, plural=PLURAL, subresource="status")
+PIPELINES: Final = Resource(prefix=f"/apis/{GROUP}/{VERSION}", plural=PLURAL)
+_STATUS: Final = Resource(prefix=PIPELINES.prefix, plural=PLURAL, subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class KubernetesPipelines:
 
     async def read(self, key: ObjectKey) -> Pipeline | None:
         """Return the pipeline as it is now, or None when it is gone."""
-        found = await self.api.get(_PIPELINES, namespace=key.namespace, name=key.name)
+        found = await self.api.get(PIPELINES, namespace=key.namespace, name=key.name)
         return read_pipeline(found) if found is not None else None
 
     async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
@@ -65,7 +74,8 @@ class KubernetesPipelines:
         found: list[ObjectKey] = []
         for namespace in namespaces or (None,):
             try:
-                found += [_key(item) async for item in self._of(namespace, accept=METADATA_ONLY)]
+                one = (namespace,) if namespace is not None else ()
+                found += [_key(item) async for item in self._all(one, accept=METADATA_ONLY)]
             except Denied:
                 if namespace is None or not await self._is_gone(namespace):
                     raise
@@ -78,24 +88,8 @@ class KubernetesPipelines:
         except Denied:
             return False
 
-    async def _of(self, namespace: str | None, *, accept: str) -> AsyncIterator[Json]:
-        """Yield the pipelines of a namespace, or of all. Tenants decide how large they are, so no page is kept."""
-        async for page in self.api.pages(_PIPELINES, namespace=namespace, accept=accept):
-            for item in page:
-                yield item
-
-    async def _all(self, namespaces: Sequence[str], *, accept: str = "application/json") -> AsyncIterator[Json]:
-        for namespace in namespaces or (None,):
-            try:
-                async for item in self._of(namespace, accept=accept):
-                    yield item
-            except Denied as error:
-                if len(namespaces) < 2:  # noqa: PLR2004 - no other namespace waits for the only one
-                    raise
-                log.warning(
-                    "the pipelines of namespace %s are left out: %s", namespace, error,
-                    extra={"reason": Reason.LIST_FAILED, "remedy": error.remedy},
-                )  # fmt: skip
+    def _all(self, namespaces: Sequence[str], *, accept: str = "application/json") -> AsyncIterator[Json]:
+        return self.api.items(PIPELINES, namespaces, accept=accept, left_out=_log_left_out)
 
     async def namespace_ends(self, key: ObjectKey) -> bool:
         """Return whether the pipeline's namespace is being deleted, with all that is in it."""
@@ -103,9 +97,21 @@ class KubernetesPipelines:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def pinned_snapshots(self, key: ObjectKey) -> frozenset[str]:
-        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin."""
-        items = self._of(key.namespace, accept="application/json")
-        return frozenset([one async for item in items for one in pinned_snapshots(item, key.name)])
+        """Return the ids of the pipeline's snapshots that pipelines of its namespace pin; see the port.
+
+        The kept specs are read after the statuses that name them.
+        """
+        found, kept = set[str](), set[str]()
+        async for item in self._all((key.namespace,)):
+            pinned, revisions = pinned_by_pipelines([item], key.name)
+            found |= pinned
+            kept |= revisions
+        marks = f"{labels.COMPONENT}={labels.REVISION}"
+        async for page in self.api.pages(CONTROLLER_REVISIONS, namespace=key.namespace, labels=marks):
+            for item in page:
+                if item["metadata"]["name"] in kept:
+                    found.update(pinned_by_revision(item, key.name))
+        return frozenset(found)
 
     async def write_status(self, pipeline: Pipeline, status: Status) -> Pipeline:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
@@ -123,7 +129,7 @@ class KubernetesPipelines:
         }
         place = pipeline.key
         try:
-            await self.api.merge(_PIPELINES, namespace=place.namespace, name=place.name, body={"metadata": metadata})
+            await self.api.merge(PIPELINES, namespace=place.namespace, name=place.name, body={"metadata": metadata})
         except Gone:
             if present:
                 raise
@@ -132,7 +138,7 @@ class KubernetesPipelines:
         """Set fields of spec.job, on condition of the resourceVersion. Raises Conflict, Rejected."""
         body = {"metadata": {"resourceVersion": pipeline.resource_version}, "spec": {"job": dict(job)}}
         place = pipeline.key
-        await self.api.merge(_PIPELINES, namespace=place.namespace, name=place.name, body=body)
+        await self.api.merge(PIPELINES, namespace=place.namespace, name=place.name, body=body)
 
     async def publish(self, pipeline: Pipeline, events: Sequence[Event]) -> None:
         """Record Events; that one cannot be recorded stops nothing."""
@@ -155,6 +161,13 @@ class KubernetesPipelines:
 
 def _key(item: Json) -> ObjectKey:
     return ObjectKey(item["metadata"]["namespace"], item["metadata"]["name"])
+
+
+def _log_left_out(namespace: str, error: Denied) -> None:
+    log.warning(
+        "the pipelines of namespace %s are left out: %s", namespace, error,
+        extra={"reason": Reason.LIST_FAILED, "remedy": error.remedy},
+    )  # fmt: skip
 
 
 async def cluster_uid(api: ApiServer) -> str:

@@ -59,6 +59,15 @@ class KubernetesRewinds:
                 raise
             return ()
 
+    async def pipelines(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the pipelines that rewinds name which are not marked as over, whether or not they exist."""
+        try:
+            found = [item async for item in self.api.items(_REWINDS, namespaces, labels=f"!{FINISHED_LABEL}")]
+        except NotServed:
+            return ()
+        named = ((item["metadata"]["namespace"], (item.get("spec") or {}).get("pipeline")) for item in found)
+        return tuple({ObjectKey(namespace, name) for namespace, name in named if isinstance(name, str) and name})
+
     async def write_status(self, rewind: Rewind, status: RewindStatus) -> Rewind:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""
         body, place = self._body(rewind) | {"status": write_rewind_status(status)}, rewind.key

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -25,6 +26,7 @@ from fencepost_operator.adapters.kubernetes.api_server import (
 )
 from fencepost_operator.adapters.kubernetes.kubelets import Kubelets
 from fencepost_operator.adapters.kubernetes.warning_events import NamespaceWarnings
+from fencepost_operator.adapters.recent_answers import RecentAnswers
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Conflict, PortError, Rejected
@@ -41,6 +43,11 @@ _PROMPT: Final = timedelta(seconds=3)
 """A Job without a pod for longer than this may have been refused one."""
 _KUBELETS_TAIL: Final = 2048
 """Bytes of a log that the kubelet keeps of a container without a termination message; its cut ignores lines."""
+_NODE_HOLDS: Final = 2.0
+"""Seconds for which the state of a node stands for all pods on it that have not ended.
+
+A Node has tens of KiB, and Kubernetes takes 40 s to call one unreachable.  A node that is to prove an end is read then.
+"""
 _REMEMBERED: Final = 10_000
 """Pods that ended, of which the newest are remembered until their runs are settled."""
 
@@ -52,8 +59,13 @@ class KubernetesRuns:
     api: ApiServer
     clock: Clock
     kubelets: Kubelets
+    monotonic: Callable[[], float] = time.monotonic
+    _nodes: RecentAnswers[str, NodeState] = field(init=False)
     _terminated: dict[str, int] = field(default_factory=dict)
     """By the uid of a pod, the resourceVersion with which its end was first seen."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_nodes", RecentAnswers(self.monotonic))
 
     async def list(self, key: ObjectKey, uid: str) -> RunList:
         """Return the pipeline's Jobs, oldest epoch first; Jobs with another name or owner are left out."""
@@ -119,17 +131,11 @@ class KubernetesRuns:
         return self._terminated.get(pod_uid, version + 1) <= version
 
     async def node(self, name: str) -> NodeState:
-        """Return the uid and readiness of a node; uid None when it is gone."""
-        found = await self.api.get(NODES, name=name)
-        if found is None:
-            return NodeState(name=name, uid=None, ready=False)
-        ready = pods.condition(found, "Ready") or {}
-        return NodeState(
-            name=name,
-            uid=found["metadata"]["uid"],
-            ready=pods.is_true(found, "Ready"),
-            ready_since=pods.instant(ready.get("lastTransitionTime")),
-        )
+        """Return the uid and readiness of a node as they are now; uid None when it is gone."""
+        asked_at = self.monotonic()
+        state = _node_state(name, await self.api.get(NODES, name=name))
+        self._nodes.keep(name, state, asked_at)
+        return state
 
     async def silent_nodes(self, names: Collection[str]) -> frozenset[str]:
         """Return those of the nodes whose kubelet has not reported for some time, at each of several looks."""
@@ -227,6 +233,7 @@ class KubernetesRuns:
             disruption=disruption,
             disruption_message=why,
             issue=await pods.find_issue(warnings, pod, self.clock.now()),
+            ready=pods.is_true(pod, "Ready"),
         )
 
     async def _node_of(self, pod: Json) -> NodeState | None:
@@ -235,9 +242,22 @@ class KubernetesRuns:
         if not name:
             return None
         try:
-            return await self.node(name)
+            known = self._nodes.find(name, _NODE_HOLDS) if pods.may_live(pod) else None
+            return known or await self.node(name)
         except PortError:
             return None
+
+
+def _node_state(name: str, found: Json | None) -> NodeState:
+    if found is None:
+        return NodeState(name=name, uid=None, ready=False)
+    ready = pods.condition(found, "Ready") or {}
+    return NodeState(
+        name=name,
+        uid=found["metadata"]["uid"],
+        ready=pods.is_true(found, "Ready"),
+        ready_since=pods.instant(ready.get("lastTransitionTime")),
+    )
 
 
 def _driver_has_terminated(pod: Mapping[str, Any]) -> bool:

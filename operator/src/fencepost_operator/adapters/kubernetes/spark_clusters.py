@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -18,15 +19,21 @@ _MASTER: Final = "master"
 
 
 async def spark_cluster(api: ApiServer, key: ObjectKey, now: datetime) -> SparkCluster | None:
-    """Return the cluster of the newest generation, or None when no StatefulSet is there."""
+    """Return the cluster of the newest generation, with the older ones, or None when no StatefulSet is there."""
     selector = f"{labels.PIPELINE}={key.name},{labels.COMPONENT} in ({_MASTER},{labels.WORKER})"
     sets, members = await asyncio.gather(
         api.list(STATEFUL_SETS, namespace=key.namespace, labels=selector),
         api.list(PODS, namespace=key.namespace, labels=selector),
     )
-    if not sets:
-        return None
-    generation = max(generation_of(found) for found in sets)
+    generations = sorted({generation_of(found) for found in sets}, reverse=True)
+    warnings = NamespaceWarnings(api, key.namespace)
+    found = [await _of_generation(each, sets, members, warnings, now) for each in generations]
+    return replace(found[0], others=tuple(found[1:])) if found else None
+
+
+async def _of_generation(
+    generation: int, sets: list[Json], members: list[Json], warnings: NamespaceWarnings, now: datetime
+) -> SparkCluster:
     current = {_component(found): found for found in sets if generation_of(found) == generation}
     mine = [pod for pod in members if generation_of(pod) == generation]
     master, worker = current.get(_MASTER), current.get(labels.WORKER)
@@ -44,9 +51,7 @@ async def spark_cluster(api: ApiServer, key: ObjectKey, now: datetime) -> SparkC
         master_created_at=datetime.fromisoformat(forgets["creationTimestamp"]) if forgets else None,
         master_node=next(iter(_nodes_of(mine, _MASTER)), None),
         worker_nodes=_nodes_of(mine, labels.WORKER),
-        issues=await _issues(
-            NamespaceWarnings(api, key.namespace), list(current.values()), mine, now, master_ready=master_ready
-        ),
+        issues=await _issues(warnings, list(current.values()), mine, now, master_ready=master_ready),
         memory_kills=tuple(kill for pod in mine if (kill := pods.memory_kill(pod)) is not None),
     )
 

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Json, NotServed, Resource
+from fencepost_operator.actions import Manifest
+from fencepost_operator.adapters.kubernetes import pods
+from fencepost_operator.adapters.kubernetes.api_server import (
+    METADATA_ONLY,
+    AlreadyExists,
+    ApiServer,
+    Json,
+    NotServed,
+    Resource,
+)
 from fencepost_operator.adapters.kubernetes.events import EventRecorder
 from fencepost_operator.api import (
     GROUP,
@@ -27,7 +36,7 @@ _STATUS: Final = Resource(prefix=_TRIALS.prefix, plural=TRIAL_PLURAL, subresourc
 
 @dataclass(frozen=True, slots=True)
 class KubernetesTrials:
-    """Implements the Trials port."""
+    """Implements the Trials and UpgradeTrials ports."""
 
     api: ApiServer
     recorder: EventRecorder
@@ -39,6 +48,24 @@ class KubernetesTrials:
         except NotServed:  # the CRDs are those of an older release
             return None
         return read_trial(found) if found is not None else None
+
+    async def keys(self, namespaces: Sequence[str]) -> tuple[ObjectKey, ...]:
+        """Return the trials of these namespaces, of all if empty; none where the CRDs are those of an older release."""
+        try:
+            found = [item["metadata"] async for item in self.api.items(_TRIALS, namespaces, accept=METADATA_ONLY)]
+        except NotServed:
+            return ()
+        return tuple(ObjectKey(metadata["namespace"], metadata["name"]) for metadata in found)
+
+    async def create(self, manifest: Manifest) -> None:
+        """Create the trial; nothing to do when it exists. Raises Rejected when another object has its name."""
+        metadata = manifest["metadata"]
+        try:
+            await self.api.create(_TRIALS, namespace=metadata["namespace"], body=manifest)
+        except AlreadyExists:
+            found = await self.api.get(_TRIALS, namespace=metadata["namespace"], name=metadata["name"])
+            if found is not None:
+                pods.refuse_another_owner(manifest, found)
 
     async def write_status(self, trial: Trial, status: TrialStatus) -> Trial:
         """Replace the status, on condition of the resourceVersion. Raises Conflict, also when the object is gone."""

@@ -22,6 +22,7 @@ from fencepost_operator.api.spec.checkpoint import CheckpointSpec
 from fencepost_operator.api.spec.cluster import ClusterSpec
 from fencepost_operator.api.spec.failures import OnPoisonSpec, RestartSpec, UpgradeSpec
 from fencepost_operator.api.spec.job import JobMode, JobSpec
+from fencepost_operator.api.spec.observability import ObservabilitySpec
 from fencepost_operator.api.spec.sinks import SinkSpec
 from fencepost_operator.api.spec.snapshots import SnapshotsSpec
 from fencepost_operator.api.spec.source import SourceSpec
@@ -45,11 +46,42 @@ class Spec(Model):
 
     MARKS = (
         Rule(
-            "!self.sinks.exists(s, has(s.cassandra) && s.cassandra.keyspace == self.checkpoint.cassandra.keyspace &&"
-            f" s.cassandra.table in {_TABLES})",
+            "!has(self.checkpoint.cassandra) || !self.sinks.exists(s, has(s.cassandra) &&"
+            f" s.cassandra.keyspace == self.checkpoint.cassandra.keyspace && s.cassandra.table in {_TABLES})",
             f"a sink must not write to Fencepost's own tables ({', '.join(_TABLES)}) in checkpoint.cassandra.keyspace;"
             " name another table or keyspace",
             field_path=".sinks",
+        ),
+        Rule(
+            "has(self.checkpoint.cassandra) || !self.sinks.exists(s, has(s.cassandra))",
+            "must have no cassandra sink with checkpoint.postgresql, because such a sink writes to the cluster of"
+            " checkpoint.cassandra; name another kind of sink, or checkpoint.cassandra",
+            field_path=".sinks",
+        ),
+        Rule(
+            "has(self.checkpoint.postgresql) || !self.sinks.exists(s, has(s.postgresql))",
+            "must have no postgresql sink with checkpoint.cassandra, because its rows are committed in the database of"
+            " checkpoint.postgresql; name another kind of sink, or checkpoint.postgresql",
+            field_path=".sinks",
+        ),
+        Rule(
+            "!has(self.checkpoint.postgresql) || !self.sinks.exists(s, has(s.postgresql) &&"
+            " s.postgresql.schema == self.checkpoint.postgresql.schema)",
+            "a sink must not write to the schema of Fencepost's own tables, checkpoint.postgresql.schema; name another"
+            " schema",
+            field_path=".sinks",
+        ),
+        Rule(
+            f"has(self.checkpoint.cassandra) || {_STATELESS}",
+            f"must not be {JobMode.STATEFUL} with checkpoint.postgresql, because the state is stored in Cassandra;"
+            f" set it to {JobMode.STATELESS}, or name checkpoint.cassandra",
+            field_path=".job.mode",
+        ),
+        Rule(
+            "has(self.checkpoint.cassandra) || !has(self.source.pinnedStates) || self.source.pinnedStates.size() == 0",
+            "must be empty with checkpoint.postgresql, because states are stored in Cassandra; remove it, or name"
+            " checkpoint.cassandra",
+            field_path=".source.pinnedStates",
         ),
         Rule(
             f"self.job.mode == '{JobMode.STATEFUL}' || !has(self.state)",
@@ -76,6 +108,18 @@ class Spec(Model):
             field_path=".upgrade.rollback",
         ),
         Rule(
+            f"{_STATELESS} || !has(self.upgrade) || self.upgrade.strategy != 'Handoff'",
+            f"must not be Handoff with job.mode {JobMode.STATEFUL}, because its state is served by the run that has it;"
+            " remove it",
+            field_path=".upgrade.strategy",
+        ),
+        Rule(
+            f"{_STATELESS} || !has(self.restart) || self.restart.standby != 'Warm'",
+            f"must not be Warm with job.mode {JobMode.STATEFUL}, because its state is served by the run that has it;"
+            " remove it",
+            field_path=".restart.standby",
+        ),
+        Rule(
             f"{_STATELESS} || !has(self.cluster) || !has(self.cluster.sparkConf) ||"
             f" self.cluster.sparkConf.all(k, {' && '.join(f'!k.startsWith({prefix!r})' for prefix in _OF_STATE)})",
             f"must not have {', '.join(_OF_STATE)} with job.mode {JobMode.STATEFUL}, because Fencepost sets what begins"
@@ -99,6 +143,11 @@ class Spec(Model):
             " t.cassandra.keyspace == s.cassandra.keyspace && t.cassandra.table == s.cassandra.table))",
             "two sinks write to the same keyspace and table; give each its own table",
         ),
+        Rule(
+            "self.all(s, !has(s.postgresql) || self.exists_one(t, has(t.postgresql) &&"
+            " t.postgresql.schema == s.postgresql.schema && t.postgresql.table == s.postgresql.table))",
+            "two sinks write to the same schema and table; give each its own table",
+        ),
         Effect.NEW_RUN,
     ]
     """Outputs of the pipeline. The transform returns a mapping from sink name to DataFrame, or one DataFrame for one
@@ -112,6 +161,7 @@ class Spec(Model):
     restart: Annotated[RestartSpec, Effect.AT_ONCE] = field(default_factory=RestartSpec)
     upgrade: Annotated[UpgradeSpec, Effect.AT_ONCE] = field(default_factory=UpgradeSpec)
     on_poison: Annotated[OnPoisonSpec, Effect.NEW_RUN] = field(default_factory=OnPoisonSpec)
+    observability: Annotated[ObservabilitySpec, Effect.NEW_RUN] = field(default_factory=ObservabilitySpec)
     deletion_policy: Annotated[DeletionPolicy, Effect.AT_ONCE] = DeletionPolicy.RETAIN
     """What happens to the committed offsets when the pipeline is deleted. Retain: a pipeline created again under the
     same name resumes at the last commit. Delete: it begins at source.kafka.startingOffsets."""

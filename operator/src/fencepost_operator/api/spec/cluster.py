@@ -9,14 +9,15 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from fencepost.contract import spark_conf
-from fencepost_operator.api.checks import Matching, QuantityRange, Rule
+from fencepost_operator.api.checks import DurationRange, Matching, QuantityRange, Rule
 from fencepost_operator.api.effects import Effect
-from fencepost_operator.api.fields import AnnotationKey, Bytes, Image, Line, ObjectName, QuantityText
+from fencepost_operator.api.fields import AnnotationKey, Bytes, Image, Line, ObjectName, QuantityText, Seconds
 from fencepost_operator.api.model import Model
 from fencepost_operator.api.spec.affinity import Affinity
 from fencepost_operator.api.spec.pods import ResourceRequirements, Toleration
 
 WORKER_MEMORY: Final = 2 * 1024 * 1024 * 1024
+MOST_WORKERS: Final = 100
 
 _KEYS: Final = sorted(spark_conf.RESERVED_KEYS)
 _PREFIXES: Final = spark_conf.RESERVED_PREFIXES
@@ -32,7 +33,7 @@ class WorkerSpec(Model):
     """A Spark worker. All workers are equal."""
 
     cores: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of tasks that a worker runs at the same time."""
+    """Number of tasks that a worker runs at the same time; without workers, that the driver's pod runs."""
     memory: Annotated[
         Bytes,
         QuantityRange(
@@ -74,11 +75,46 @@ class MasterSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleSpec(Model):
+    """The operator chooses the number of workers: as few as keep the age of the oldest unread record, the time lag,
+    below a target. status.autoscale has the number and the reason.
+    """
+
+    MARKS = (
+        Rule(
+            "self.minWorkers <= self.maxWorkers",
+            "must not be more than maxWorkers; lower it",
+            field_path=".minWorkers",
+        ),
+    )
+
+    min_workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
+    """Least number of workers. A new pipeline begins with it. A batch has at most the bytes that so many workers have
+    room for, unless source.kafka.maxBytesPerBatch says otherwise; a change of that takes effect with the next run."""
+    max_workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
+    """Most workers."""
+    target_time_lag: Annotated[Seconds, DurationRange("5s", "24h", "30s or 10m")] = 30.0
+    """Age that the oldest record may have before it is committed, such as 30s. Choose at least three times
+    source.kafka.targetBatchDuration: a record waits for the batch before its own, and for its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec(Model):
     """The Spark standalone cluster of this pipeline, and the scheduling of all its pods."""
 
-    workers: Annotated[int, Field(ge=1, le=100), Effect.AT_ONCE] = 1
-    """Number of Spark workers. `kubectl scale spl/NAME --replicas N` sets it. Scaling does not restart the driver."""
+    MARKS = (
+        Rule(
+            "!has(self.autoscale) || self.workers == 1",
+            "must be 1 or absent beside autoscale, which chooses the number of workers; remove workers or autoscale",
+            field_path=".workers",
+        ),
+    )
+
+    workers: Annotated[int, Field(ge=0, le=MOST_WORKERS), Effect.AT_ONCE] = 1
+    """Number of Spark workers. `kubectl scale spl/NAME --replicas N` sets it. Scaling does not restart the driver,
+    except from and to 0: with 0, the driver's pod runs the tasks itself, worker.cores of them at the same time, without
+    a Spark cluster. job.memory and job.resources size that pod."""
+    autoscale: Annotated[AutoscaleSpec | None, Effect.AT_ONCE] = None
     image: Image | None = None
     """Image of master and workers when it is not job.image. It must hold the author's code and the same Spark and
     Python as job.image."""
@@ -126,3 +162,18 @@ class ClusterSpec(Model):
     ] = field(default_factory=dict)
     """Annotations of every pod of the pipeline, for what reads them in the cluster, such as a service mesh. Not those
     of kubernetes.io, k8s.io and fencepost.dev, apart from cluster-autoscaler.kubernetes.io/safe-to-evict."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a Spark cluster: without workers the driver's pod runs the tasks itself."""
+        return self.workers > 0
+
+    @property
+    def fewest_workers(self) -> int:
+        """The least number of workers that a run may come to have."""
+        return self.autoscale.min_workers if self.autoscale else self.workers
+
+    @property
+    def most_workers(self) -> int:
+        """The largest number of workers that a run may come to have."""
+        return self.autoscale.max_workers if self.autoscale else self.workers

@@ -12,6 +12,7 @@ from fencepost_operator.api.checks import DurationRange
 from fencepost_operator.api.effects import Effect
 from fencepost_operator.api.fields import Line, Seconds
 from fencepost_operator.api.model import Model
+from fencepost_operator.api.spec.trials import TrialCompare, TrialLimits, TrialPromotion
 
 
 class UnprovenDeath(StrEnum):
@@ -21,11 +22,26 @@ class UnprovenDeath(StrEnum):
     WAIT = "wait"
 
 
+class Standby(StrEnum):
+    """Whether a second run waits to take over from one that fails."""
+
+    NONE = "None"
+    WARM = "Warm"
+
+
 class Rollback(StrEnum):
     """Whether a new spec that fails is replaced by the last stable one."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
+
+
+class UpgradeStrategy(StrEnum):
+    """How a new spec takes the place of the one that runs."""
+
+    IMMEDIATE = "Immediate"
+    TRIAL = "Trial"
+    HANDOFF = "Handoff"
 
 
 class PoisonAction(StrEnum):
@@ -60,6 +76,10 @@ class RestartSpec(Model):
     nonce: Annotated[Line, Field(max_length=64)] = ""
     """Any text. Another value resets the count and starts a run, also where the pipeline is Stalled; a run that streams
     continues."""
+    standby: Standby = Standby.NONE
+    """Warm: a second run of the same spec waits beside the one that works, on another node where there is one, with a
+    Spark cluster of its own, and takes over as soon as that one fails; see the condition StandbyReady. It needs room
+    for both. Another spec and another number of workers start another standby. With job.mode Stateful it is refused."""
     on_unproven_death: UnprovenDeath = UnprovenDeath.FENCE
     """What happens when the driver's node is lost and nothing proves that the driver is dead. fence: it is fenced, and
     the next run starts at once. wait: it may continue to commit, and the next run waits for the proof, or for an
@@ -77,8 +97,35 @@ class StableAfterSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeTrialSpec(Model):
+    """The trial of new code with strategy Trial."""
+
+    since: Annotated[Seconds, DurationRange("1s", "168h", such_as="1h or 30m")] = 3600.0
+    """The new code processes what the pipeline has committed so long before the trial, or since its first commit. That
+    of a stateful pipeline begins with the newest snapshot that is so old; without one, the operator takes one and waits
+    until it is."""
+    promote_when: TrialPromotion = field(default_factory=TrialPromotion)
+    """What the trial must find for the new code to run. It is applied to a trial that has ended, too."""
+    compare: TrialCompare = field(default_factory=TrialCompare)
+    limits: TrialLimits = field(default_factory=TrialLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeSpec(Model):
-    """What happens when a new spec fails before it is stable."""
+    """How new code takes the place of the code that runs, and what happens when a new spec fails before it is
+    stable.
+    """
+
+    strategy: UpgradeStrategy = UpgradeStrategy.IMMEDIATE
+    """Immediate: new code runs at once. Trial: at a change of job.image, cluster.image, job.codeFrom, job.entrypoint or
+    job.args, the operator first creates a PipelineTrial, and the code before continues to run. The new code runs once
+    the trial holds trial.promoteWhen; otherwise the pipeline is Stalled with reason TrialNotPassed until the code
+    changes or is accepted. Handoff: at a change that needs another run, the next run starts beside the one that works,
+    on a Spark cluster of its own, and takes over once it is warm; see status.handoff. It needs room for both. Where it
+    has none, or a Secret or the operator's chart is all that changed, the run is stopped first, as with Immediate. A
+    next run that fails before it takes over is deleted, the run before continues, and the pipeline is Stalled with
+    reason RolledBack until the spec changes. With job.mode Stateful it is refused."""
+    trial: UpgradeTrialSpec = field(default_factory=UpgradeTrialSpec)
 
     rollback: Rollback = Rollback.DISABLED
     """enabled: a new spec that causes a failure is replaced by the last stable one, which continues with the newest

@@ -86,9 +86,11 @@ class JobSpec(Model):
     memory: Annotated[Bytes, QuantityRange("512Mi", "512Mi or 2Gi", because="Spark refuses a smaller heap")] = (
         DRIVER_HEAP
     )
-    """Heap of the driver's JVM, a quantity such as 1Gi. The pod gets more than that, for Python and the JVM itself."""
+    """Heap of the driver's JVM, a quantity such as 1Gi. The pod gets more than that, for Python and the JVM itself, and
+    with cluster.workers 0 for the Python workers of the tasks."""
     resources: ResourceRequirements | None = None
-    """Compute resources of the driver's container. By default they follow from job.memory."""
+    """Compute resources of the driver's container. By default they follow from job.memory, and with cluster.workers 0
+    from cluster.worker.cores too."""
     scratch_size: Annotated[QuantityText, QuantityRange("64Mi", "1Gi or 512Mi")] = "1Gi"
     """Size limit of the driver's scratch volume (/tmp), a quantity such as 4Gi. Kubernetes evicts a pod that writes
     more."""

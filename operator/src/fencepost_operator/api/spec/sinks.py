@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from fencepost.contract import RECORD_COLUMNS
 from fencepost_operator.api.checks import SET, DurationRange, Matching, Rule, keyed_by
 from fencepost_operator.api.fields import (
     ColumnName,
@@ -23,7 +24,7 @@ from fencepost_operator.api.fields import (
 from fencepost_operator.api.model import Model
 from fencepost_operator.api.spec.pods import SecretReference
 
-SINK_KINDS: Final = ("cassandra", "kafka", "function", "plugin")
+SINK_KINDS: Final = ("cassandra", "postgresql", "kafka", "files", "http", "function", "plugin")
 """Fields of a sink of which exactly one is set."""
 
 TimeToLive = Annotated[int, Field(ge=1, le=630_720_000)]
@@ -108,12 +109,34 @@ class CassandraSinkSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlSinkSpec(Model):
+    """A table in the database of checkpoint.postgresql. The DataFrame's columns are written by name. The rows of a
+    batch become visible in the transaction that commits its offsets: each record's rows are in the table exactly once,
+    also without a key.
+    """
+
+    schema: Identifier = "public"
+    """Schema of the table, in lower case. It must not be checkpoint.postgresql.schema."""
+    table: Identifier
+    """Name of the table, in lower case. It must exist, and the account of checkpoint.postgresql.credentialsFrom must
+    have the right INSERT on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSinkSpec(Model):
-    """A topic. The DataFrame's columns are key, value, headers and the coordinates of the input record. docs/sinks.md
-    says what its readers do.
+    """A topic, or several between which a column chooses. The DataFrame's columns are key, value, headers and the
+    coordinates of the input record. docs/sinks.md says what its readers do.
     """
 
     MARKS = (
+        Rule(
+            "has(self.topic) != has(self.topicColumn) && has(self.topicColumn) == has(self.topics)",
+            "a sink must have either topic, or topicColumn together with topics; remove the others",
+        ),
+        Rule(
+            f"!has(self.topicColumn) || !(self.topicColumn in {sorted(RECORD_COLUMNS)})",
+            f"topicColumn must not be a column of the record ({', '.join(sorted(RECORD_COLUMNS))}); name another one",
+        ),
         Rule(
             "has(self.bootstrapServers) || !(has(self.properties) || has(self.propertiesFrom))",
             "properties and propertiesFrom must have a bootstrapServers beside them; remove them to connect as"
@@ -121,8 +144,12 @@ class KafkaSinkSpec(Model):
         ),
     )
 
-    topic: KafkaName
+    topic: KafkaName | None = None
     """Name of an existing topic."""
+    topic_column: ColumnName | None = None
+    """A string column of the DataFrame that names the topic of each row, one of topics. It is not written."""
+    topics: Annotated[tuple[KafkaName, ...], Field(min_length=1, max_length=100), SET] = ()
+    """Names of existing topics, which topicColumn may name. A row that names another one is a bad record."""
     bootstrap_servers: (
         Annotated[
             str,
@@ -140,6 +167,74 @@ class KafkaSinkSpec(Model):
     properties_from: SecretReference | None = None
     """Properties of the Kafka client from a Secret, in which each key is a property's librdkafka name. They take
     precedence over properties."""
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The topics to which it may write."""
+        return self.topics if self.topic is None else (self.topic,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSinkSpec(Model):
+    """Files in an S3-compatible store, with a manifest per batch. docs/sinks.md says how they are read."""
+
+    path: Annotated[
+        str,
+        Field(max_length=500),
+        Matching(
+            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9_.=-]*)+",
+            "s3://bucket/folder, without a slash at the end",
+        ),
+    ]
+    """Where the files go, as s3://bucket/folder. The bucket must exist."""
+    format: Literal["parquet", "jsonLines"] = "parquet"
+    """Format of the files."""
+    folders: Annotated[tuple[ColumnName, ...], Field(max_length=5), SET] = ()
+    """Columns of the DataFrame whose values name folders, such as carrier=AA/day=2013-01-01, in order. The files keep
+    these columns."""
+    endpoint: (
+        Annotated[
+            str,
+            Field(max_length=300),
+            Matching(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", "https://host or https://host:port"),
+        ]
+        | None
+    ) = None
+    """Address of an S3-compatible store. Defaults to Amazon S3 in the region."""
+    region: Annotated[str, Field(max_length=50), Matching("[a-z0-9-]+", "a region, such as eu-central-1")] | None = None
+    """Region of the bucket. Defaults to us-east-1."""
+    credentials_from: SecretReference | None = None
+    """Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary credentials, AWS_SESSION_TOKEN.
+    Defaults to what the pod has, such as the identity of its service account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSinkSpec(Model):
+    """An HTTP server, to which each row is a request with an Idempotency-Key header. The DataFrame's columns are body,
+    path and the coordinates of the input record. docs/sinks.md says what the server does.
+    """
+
+    url: Annotated[
+        str,
+        Field(max_length=1000),
+        Matching(
+            r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%-]+)*",
+            "https://host/path, without a slash at the end, a query or credentials",
+        ),
+    ]
+    """Address of the requests. The column path is appended to it."""
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    """Method of the requests."""
+    content_type: Annotated[str, Field(max_length=100), Matching("[A-Za-z0-9.+/;= -]+", "such as application/json")] = (
+        "application/json"
+    )
+    """Header Content-Type of the requests."""
+    parallelism: Annotated[int, Field(ge=1, le=64)] = 8
+    """Requests that one Spark task has open at the same time."""
+    timeout: Annotated[Seconds, DurationRange("1s", "5m", "5s or 30s")] = 10.0
+    """How long a request waits for its answer, from 1s to 5m."""
+    headers_from: SecretReference | None = None
+    """Headers from a Secret, in which each key is the name of a header, such as Authorization."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +280,10 @@ class SinkSpec(Model):
     name: SinkName
     """Name of the sink, as in the mapping that the transform returns."""
     cassandra: CassandraSinkSpec | None = None
+    postgresql: PostgresqlSinkSpec | None = None
     kafka: KafkaSinkSpec | None = None
+    files: FilesSinkSpec | None = None
+    http: HttpSinkSpec | None = None
     function: FunctionSinkSpec | None = None
     plugin: PluginSinkSpec | None = None
 
@@ -196,7 +294,12 @@ class SinkSpec(Model):
 
     @property
     def options_secret(self) -> str | None:
-        """The Secret with options, or with properties of Kafka."""
-        part = self.function or self.plugin
-        found = self.kafka.properties_from if self.kafka else part.options_from if part else None
-        return found.secret_name if found else None
+        """The Secret with options, with properties of Kafka, the credentials of a store, or headers."""
+        references = (
+            self.kafka.properties_from if self.kafka else None,
+            self.files.credentials_from if self.files else None,
+            self.http.headers_from if self.http else None,
+            self.function.options_from if self.function else None,
+            self.plugin.options_from if self.plugin else None,
+        )
+        return next((reference.secret_name for reference in references if reference), None)

@@ -14,7 +14,9 @@ from fencepost_operator.api.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepSpec(Model):
-    """Which snapshots are kept. The newest one and those in source.pinnedStates of pipelines are never deleted."""
+    """Which snapshots are kept. The newest one, those in source.pinnedStates of pipelines and that with which the trial
+    of an upgrade begins are never deleted.
+    """
 
     count: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum number of snapshots."""

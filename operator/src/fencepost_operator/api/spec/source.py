@@ -15,12 +15,12 @@ from fencepost_operator.api.fields import (
     BootstrapServers,
     Bytes,
     Count,
+    HttpAddress,
     KafkaName,
     Line,
     MessageName,
     ObjectName,
     PartitionKey,
-    RegistryUrl,
     Seconds,
 )
 from fencepost_operator.api.model import Model
@@ -55,11 +55,12 @@ class StartingOffsetsSpec(Model):
 class SchemaRegistrySpec(Model, RegistryEndpoint):
     """A schema registry with Confluent's REST API. The driver and its workers connect to it, the operator does not."""
 
-    url: RegistryUrl
+    url: HttpAddress
     """Address of the registry, such as https://registry.shop.svc:8081, with the path of the API if it has one."""
     credentials_from: SecretReference | None = None
-    """Secret with the keys that the registry asks for: username and password, or token; ca.crt with the authorities of
-    its certificate; tls.crt and tls.key of a client certificate. Without ca.crt, the image's own authorities count."""
+    """Secret with the keys that the registry asks for: username and password, or token; headers with a line `name:
+    value` for each; ca.crt with the authorities of its certificate; tls.crt and tls.key of a client certificate.
+    Without ca.crt, the image's own authorities count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,4 +33,4 @@ class StateSpec(Model):
     max_bytes: Annotated[Bytes, QuantityRange("64Mi", "20Gi or 500Mi", most="1Ti")] = MAX_BYTES
     """Size of the state that every worker has room for, a quantity such as 20Gi. The size limit of a worker's scratch
     volume is three times this above cluster.worker.scratchSize, and that of the driver's is once this above
-    job.scratchSize."""
+    job.scratchSize; without workers, three times."""

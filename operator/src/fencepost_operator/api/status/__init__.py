@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from fencepost_operator.api.checks import keyed_by
 from fencepost_operator.api.model import Model
@@ -25,15 +25,22 @@ from fencepost_operator.api.status.progress import (
     ThroughputStatus,
 )
 from fencepost_operator.api.status.runs import (
+    AutoscaleStatus,
     ClusterStatus,
     FailureStatus,
     FinishingStatus,
+    HandoffStatus,
     RollbackStatus,
     RunStatus,
     StableStatus,
+    StandbyStatus,
+    UpgradeTrialStatus,
 )
 from fencepost_operator.api.status.snapshots import SnapshotsStatus
 from fencepost_operator.api.vocabulary import Condition, State
+
+KEPT_SPECS: Final = ("run", "stable", "finishing", "rolled_back", "upgrade_trial", "handoff")
+"""Fields of a status whose `revision` names a kept spec that may run, beside that of its object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,7 @@ class Status(Model):
     throughput: ThroughputStatus | None = None
     run: RunStatus | None = None
     cluster: ClusterStatus | None = None
+    autoscale: AutoscaleStatus | None = None
     committed: CommittedStatus | None = None
     event_time: EventTimeStatus | None = None
     stored_state: StoredStateStatus | None = None
@@ -87,6 +95,9 @@ class Status(Model):
     could not finish it. A PipelineRewind with deleteOutput purges them."""
     stable: StableStatus | None = None
     rolled_back: RollbackStatus | None = None
+    upgrade_trial: UpgradeTrialStatus | None = None
+    handoff: HandoffStatus | None = None
+    standby: StandbyStatus | None = None
     # A refusal is an answer as well.
     fence_unreachable_since: MaybeSince = None
     """Since when Cassandra has not answered the operator about the checkpoint of a deleted pipeline; absent after any
@@ -106,3 +117,15 @@ class Status(Model):
     planned_restart_since: MaybeSince = None
     """Since when a healthy run is being replaced because its spec, something that the spec names, or the operator
     changed. Only so many pipelines are at the same time (maxConcurrentRestarts of the operator's chart)."""
+
+    @property
+    def kept_revisions(self) -> frozenset[str]:
+        """The revisions of the kept specs that may run."""
+        parts = (getattr(self, name) for name in KEPT_SPECS)
+        return frozenset(part.revision for part in parts if part is not None) - {""}
+
+    @property
+    def held_trial(self) -> UpgradeTrialStatus | None:
+        """The trial that new code waits for, None where none is held back."""
+        tried = self.upgrade_trial
+        return tried if tried is not None and not tried.may_run else None

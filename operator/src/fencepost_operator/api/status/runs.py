@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from fencepost_operator.api.fields import FailureReason, Offsets
 from fencepost_operator.api.model import Model
@@ -21,7 +22,7 @@ class RunStatus(Model):
     spec_hash: str
     """Hash of the part of the spec that the run was created from."""
     cluster_generation: int
-    """Generation of the Spark cluster it runs on."""
+    """Generation of the Spark cluster it runs on; 0 without workers."""
     recorded_at: Since
     """When it was recorded."""
     revision: str = ""
@@ -72,6 +73,13 @@ class RunStatus(Model):
     """When the first run in a row with the same spec was recorded."""
     commits: int | None = None
     """How often its offsets were seen to have grown; counted up to stableAfter."""
+    code: str = ""
+    """Hash of its code: images, codeFrom, entrypoint and args."""
+    output: str = ""
+    """Hash of everything that decides which rows it writes, such as its code, environment and sinks."""
+
+    stood_by: bool | None = None
+    """It was the standby of the run before; see spec.restart.standby."""
 
     @property
     def is_active(self) -> bool:
@@ -101,6 +109,76 @@ class ClusterStatus(Model):
     """Label selector of the workers' pods."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that its pods keep away from where others have room; one was silent, or holds a driver that may live."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffStatus(Model):
+    """The next run, which starts beside the one that works; see spec.upgrade.strategy and spec.restart.standby."""
+
+    # Recorded before its cluster and its Job exist.
+    name: str
+    """Name of its Job."""
+    epoch: int
+    """Epoch that it awaits."""
+    spec_hash: str
+    """Hash of the part of the spec that it is created from."""
+    cluster_generation: int
+    """Generation of the Spark cluster that it starts on; 0 without workers."""
+    revision: str
+    """Name of the ControllerRevision with its spec."""
+    code: str
+    """Hash of its code: images, codeFrom, entrypoint and args."""
+    since: Since
+    """Since when it is to start."""
+    # What status.cluster is not: it is the next run's in a handoff, and with a standby that of the run that works.
+    cluster: ClusterStatus | None = None
+    """The Spark cluster of the run that works; of a standby, its own."""
+    standby: bool | None = None
+    """It takes over only when the run that works fails; see spec.restart.standby."""
+    given_up: str = ""
+    """Why the run that works is stopped without waiting for the next one."""
+    withdrawn: bool | None = None
+    """It is not to take over any more, and its Job is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyStatus(Model):
+    """Why the standby of spec.restart.standby did not get warm, or ended; absent while none has failed."""
+
+    revision: str
+    """Name of the ControllerRevision with its spec; another spec is tried at once."""
+    failures: int
+    """Standbys in a row that failed."""
+    message: str
+    """How the newest one failed."""
+    remedy: str
+    """What to do."""
+    next_attempt_at: MaybeUntil = None
+    """When the next one starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleStatus(Model):
+    """The number of workers that the operator has chosen, and why; absent without spec.cluster.autoscale."""
+
+    workers: int
+    """Number of workers."""
+    since: Since
+    """Since when it is that number."""
+    message: str = ""
+    """Why it is that number."""
+    # In backlogs of the run's spec; its hash is in `measured`.
+    records_per_second: float | None = None
+    """Records per second that one worker does of a backlog; absent until one was seen."""
+    measured: str = ""
+    """Hash of the part of the spec that was measured. With another one, the rate is measured again."""
+    fewer: int | None = None
+    """Number of workers that would have been enough since fewerSince."""
+    fewer_since: MaybeSince = None
+    """Since when fewer workers are enough."""
+    limited_since: MaybeSince = None
+    """Since when records wait for longer than targetTimeLag and more workers are not allowed, have no task, or do not
+    get ready; the condition ScalingLimited follows after five minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +252,45 @@ class StableStatus(Model):
     """Epoch of the run that proved it."""
     since: datetime
     """When it had proved itself."""
+    outputs: tuple[str, ...] = ()
+    """Hashes of what decides the rows of the last ten stable specs, the newest last. With upgrade.strategy Trial, a
+    stateless pipeline whose images are named by digest goes back to one of them without a trial."""
+
+
+class UpgradeTrialState(StrEnum):
+    """Whether new code may run."""
+
+    TRYING = "Trying"
+    NOT_PASSED = "NotPassed"
+    PASSED = "Passed"
+    ACCEPTED = "Accepted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeTrialStatus(Model):
+    """The code of the object is new, and is tried before it runs; see spec.upgrade.strategy."""
+
+    # Recorded before the PipelineTrial exists.
+    name: str
+    """Name of the PipelineTrial."""
+    revision: str
+    """Name of the ControllerRevision that is in effect until the new code may run."""
+    code: str
+    """Hash of what decides whether the object still asks for what is tried."""
+    since: Since
+    """Since when it is tried."""
+    # Recorded before the PipelineTrial exists, so that retention keeps it.
+    snapshot: str = ""
+    """Id of the snapshot with which the trial of a stateful pipeline begins."""
+    state: str = UpgradeTrialState.TRYING
+    """Trying, NotPassed, Passed or Accepted. The new code runs once it is Passed or Accepted."""
+    message: str = ""
+    """What was found."""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the new code may run."""
+        return self.state in {UpgradeTrialState.PASSED, UpgradeTrialState.ACCEPTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

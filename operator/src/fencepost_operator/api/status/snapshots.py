@@ -15,7 +15,7 @@ class SnapshotStatus(Model):
     id: str
     """Its id; a time UUID."""
     trigger: str
-    """Why it was taken: Schedule, SpecChange or OnDemand."""
+    """Why it was taken: Schedule, SpecChange, OnDemand, Trial or Rewind."""
     at: datetime
     """When it was taken."""
     name: str = ""
@@ -35,7 +35,8 @@ class SnapshotsStatus(Model):
     count: int = 0
     """How many there are."""
     pinned: int = 0
-    """How many of them are only there because source.pinnedStates of a pipeline names them."""
+    """How many of them are only there because source.pinnedStates of a pipeline or the trial of an upgrade names
+    them."""
     oldest_at: datetime | None = None
     """When the oldest one was taken, without those."""
     last: SnapshotStatus | None = None

@@ -9,6 +9,7 @@ from fencepost_operator.api import ClusterStatus, Reason
 from fencepost_operator.decision.cluster.silent_nodes import has_lost_its_nodes, nodes_to_avoid
 from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.run.handoff import standby_of
 from fencepost_operator.decision.run.liveness import may_have_a_driver
 from fencepost_operator.desired import labels, names
 from fencepost_operator.desired.cluster.cluster_values import cluster_values
@@ -28,22 +29,29 @@ def target_cluster(context: RunContext) -> ClusterStatus | None:
     A new generation shares no name and no secret with the one before, so nothing of the old one can join it.  It is
     due for another configuration, after a driver that may still use the old one, and when lost nodes took its pods.
     """
-    recorded, seen = context.status.cluster, context.observation.cluster
-    workers, config = context.spec.cluster.workers, context.desired.cluster
+    recorded, workers, config = context.status.cluster, context.spec.cluster.workers, context.desired.cluster
     if recorded is not None and recorded.config_hash == config and not _needs_new_generation(context, recorded):
         return replace(recorded, workers=workers)
+    return next_cluster(context)
+
+
+def next_cluster(context: RunContext) -> ClusterStatus | None:
+    """Return a cluster of a generation that never existed; None while it is unknown what exists."""
+    recorded, seen, objects = context.status.cluster, context.observation.cluster, context.observation.cluster_objects
     if isinstance(seen, Unknown):
         return None
     # A new object has no record of what the one before made: that had no more generations than epochs.
     before = recorded.generation if recorded else max(context.row.epoch - 1, 0)
-    newest = max(before, seen.value.generation if seen.value else 0)
+    handoff, found = context.status.handoff, objects.value.found if isinstance(objects, Known) else ()
+    beside = (handoff.cluster_generation if handoff is not None else 0, *(each.generation for each in found))
+    newest = max(before, seen.value.generation if seen.value else 0, *beside)
     generation, name = newest + 1, context.pipeline.key.name
     return ClusterStatus(
         release=names.release_name(context.pipeline.key),
         generation=generation,
-        config_hash=config,
+        config_hash=context.desired.cluster,
         requested_at=context.now,
-        workers=workers,
+        workers=context.spec.cluster.workers,
         selector=labels.worker_selector(name, generation),
         avoided_nodes=nodes_to_avoid(context),
     )
@@ -101,7 +109,7 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     Pods of the next generation are not on a lost node, so whatever else keeps them from getting ready (a slow pull, no
     room) causes no further generation.
     """
-    if has_lost_its_master(context):
+    if has_lost_its_master(context, recorded):
         return True
     seen = context.observation.cluster_of(recorded.generation)
     if seen is None or (seen.master_ready and seen.ready_workers):
@@ -109,19 +117,18 @@ def _lost_its_pods(context: RunContext, recorded: ClusterStatus) -> bool:
     return any(issue.reason == NODE_LOST for issue in seen.issues)
 
 
-def has_lost_its_master(context: RunContext) -> bool:
-    """Return whether the recorded cluster's master is gone, and no successor knows the applications and workers."""
-    return stranded_master(context) is not None or has_another_master(context)
+def has_lost_its_master(context: RunContext, recorded: ClusterStatus) -> bool:
+    """Return whether a cluster's master is gone, and no successor knows the applications and workers."""
+    return stranded_master(context, recorded) is not None or has_another_master(context, recorded.generation)
 
 
-def stranded_master(context: RunContext) -> PodIssue | None:
-    """Return why the recorded cluster's master starts nowhere: its volume is on a node that takes no pods.
+def stranded_master(context: RunContext, recorded: ClusterStatus) -> PodIssue | None:
+    """Return why a cluster's master starts nowhere: its volume is on a node that takes no pods.
 
     That is so after a drain.  A new master needs nothing of the old volume.  Once for each cluster: where the volume of
     one that never got ready is in the wrong place, so is the next one's.  A node without room may get some.
     """
-    recorded = context.status.cluster
-    if recorded is None or recorded.ready_at is None:
+    if recorded.ready_at is None:
         return None
     seen = context.observation.cluster_of(recorded.generation)
     if seen is None or seen.master_ready:
@@ -135,15 +142,14 @@ def _is_tied_to_a_node(issue: PodIssue) -> bool:
     return any(text in issue.message for text in VOLUME_ELSEWHERE)
 
 
-def has_another_master(context: RunContext) -> bool:
-    """Return whether the master is not the one that the newest run started with.
+def has_another_master(context: RunContext, generation: int) -> bool:
+    """Return whether the master of a generation is not the one that the newest run started with.
 
     Workers look for it again after 5 to 15 s, and less and less often; a new cluster is there sooner.
     """
-    run, recorded = context.run, context.status.cluster
-    if run is None or recorded is None or run.cluster_generation != recorded.generation:
+    run, seen = context.run, context.observation.cluster_of(generation)
+    if run is None or run.cluster_generation != generation:
         return False
-    seen = context.observation.cluster_of(recorded.generation)
     return seen is not None and is_another_master(run, seen)
 
 
@@ -155,7 +161,10 @@ def is_up_to_date(context: RunContext, target: ClusterStatus) -> bool:
     recorded, observation = context.status.cluster, context.observation
     if recorded is None or (recorded.generation, recorded.workers) != (target.generation, target.workers):
         return False
-    if isinstance(observation.release, Known) and observation.release.value is not ReleaseState.DEPLOYED:
+    standby = standby_of(context.status)  # while there is one, the release is that of its cluster
+    is_of_release = standby is None or standby.cluster_generation == target.generation
+    is_deployed = not isinstance(observation.release, Known) or observation.release.value is ReleaseState.DEPLOYED
+    if is_of_release and not is_deployed:
         return False
     if not isinstance(observation.cluster, Known):
         return True

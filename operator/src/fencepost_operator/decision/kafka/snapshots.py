@@ -26,6 +26,7 @@ from fencepost_operator.api import (
     Status,
 )
 from fencepost_operator.decision.context import Context
+from fencepost_operator.decision.kafka.trial_start import needs_snapshots, wants_snapshot
 from fencepost_operator.decision.wording import detail
 from fencepost_operator.desired.identity.hashes import is_same_spec
 from fencepost_operator.observation import Known, Observation, Unknown
@@ -45,7 +46,7 @@ def needs_list(pipeline: Pipeline, now: datetime) -> bool:
     if not isinstance(pipeline.spec, Spec) or pipeline.deleting_since is not None:
         return False
     known, rules = pipeline.status.snapshots, pipeline.spec.snapshots
-    if known is None or known.pending is not None:
+    if known is None or known.pending is not None or needs_snapshots(pipeline):
         return True
     is_old = known.oldest_at is not None and now - known.oldest_at > timedelta(seconds=rules.keep.age)
     count = known.count - known.pinned
@@ -122,6 +123,8 @@ def _requested(context: Context, known: SnapshotsStatus, row: FenceRow, *, is_ch
         return replace(known, requested=name, pending=_pending(context, Trigger.ON_DEMAND, name))
     if is_changed:
         return replace(known, pending=_pending(context, Trigger.SPEC_CHANGE))
+    if wants_snapshot(context):
+        return replace(known, pending=_pending(context, Trigger.TRIAL))
     if _is_scheduled(context, known, row):
         return replace(known, pending=_pending(context, Trigger.SCHEDULE))
     return known
@@ -158,8 +161,10 @@ def _expired(context: Context, rules: SnapshotsSpec) -> DropSnapshots | None:
     observed, pinned = context.observation.snapshots, context.observation.pinned
     if not isinstance(observed, Known) or not isinstance(pinned, Known):
         return None
+    tried = context.status.held_trial
+    kept = pinned.value | ({tried.snapshot} if tried is not None else set[str]())
     over = [str(one.id) for one in beyond(rules.keep, observed.value, context.now)]
-    due = tuple(one for one in over if one not in pinned.value)
+    due = tuple(one for one in over if one not in kept)
     return DropSnapshots(ids=due[-DROPPED_AT_ONCE:]) if due else None
 
 

@@ -1,5 +1,6 @@
 """The conditions of a status: Ready and Streaming always, Reconciling or Stalled while True and never both.
 
+StandbyReady with restart.standby: whether a warm standby waits.
 Unobserved when the facts about a run that holds the fence are too old.  PartitionsOffline while no leader answers for a
 partition.  TransactionStalled while a producer's open transaction keeps
 records from being read.  ProgressUnreadable from when the progress of a batch may not be read until it is read again;
@@ -7,7 +8,8 @@ SnapshotsUnreadable likewise.  RetentionRisk while Kafka is
 about to delete records that are not committed, has deleted some, or keeps them for too short a time.  FallingBehind
 while records arrive faster than full batches are committed.  WatermarkStuck while commits do not move the watermark of
 a stateful pipeline, and LateRowsDropped while its operators drop rows as late.  StateNearLimit while its state takes
-most of the room that workers have for it.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged
+most of the room that workers have for it.  ScalingLimited while the target of autoscale is missed with the most
+workers.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged
 write be lost.
 """
 
@@ -17,9 +19,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from fencepost.contract import record_place
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.api import Condition, Reason, ReconcileConfig, Spec, Status, condition_after, condition_of
 from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision.cluster.autoscale import SCALING_LIMITED, scaling_limited
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK, weak_settings
 from fencepost_operator.decision.kafka.event_time import (
@@ -31,6 +35,7 @@ from fencepost_operator.decision.kafka.event_time import (
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.kafka.throughput import FALLING_BEHIND_AFTER, is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY, standby_ready
 from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
 from fencepost_operator.decision.run.stored_state import STATE_NEAR_LIMIT, state_near_limit
@@ -54,6 +59,8 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
     elif not outcome.ready:
         found.append(_condition(context, "Reconciling", "True", outcome.reason, outcome.message))
     found.append(_streaming(context, outcome))
+    if standby := standby_ready(context, outcome.status):
+        found.append(_condition(context, STANDBY_READY, *standby))
     found.extend(
         _condition(context, kind, "True", reason, with_runbook(message, reason, context.config.runbook_url))
         for kind, reason, message in _warnings(context, outcome.status)
@@ -88,6 +95,8 @@ def _warnings(context: Context, status: Status) -> Iterator[tuple[str, Reason, s
         yield RETENTION_RISK, *risk
     if message := falling_behind(context, status):
         yield FALLING_BEHIND, Reason.FALLING_BEHIND, message
+    if message := scaling_limited(context, status):
+        yield SCALING_LIMITED, Reason.SCALING_LIMITED, message
     yield from _of_stateful(context, status)
     if message := weak_settings(status):
         yield DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK, message
@@ -108,9 +117,8 @@ def falling_behind(context: Context, status: Status) -> str:
     if figures is None or not context.is_streaming or not is_falling_behind(figures):
         return ""
     lasted = format_duration(FALLING_BEHIND_AFTER.total_seconds())
-    return with_remedy(
-        f"The lag has grown for at least {lasted} although every batch is full", remedy_of(Reason.FALLING_BEHIND)
-    )
+    reason = Reason.FALLING_BEHIND if status.autoscale is None else Reason.SCALING_LIMITED
+    return with_remedy(f"The lag has grown for at least {lasted} although every batch is full", remedy_of(reason))
 
 
 def unreadable_progress(context: Context) -> str:
@@ -138,10 +146,11 @@ def unreadable_snapshots(context: Context) -> str:
         return _reported_before(context, SNAPSHOTS_UNREADABLE)
     if isinstance(seen, Known):
         return ""
-    table = f"{spec.checkpoint.cassandra.keyspace}.snapshots"
+    table = f"{spec.checkpoint.place}.snapshots"
+    rights = "SELECT, MODIFY" if spec.checkpoint.cassandra else "SELECT, INSERT, UPDATE, DELETE"
     return with_remedy(
         f"Table {table} cannot be read: {detail(seen.message)}; no further snapshot is taken, and none is deleted",
-        f"GRANT SELECT, MODIFY ON {table} TO the account of the pipeline's Secret",
+        f"GRANT {rights} ON {table} TO the account of the pipeline's Secret",
     )
 
 
@@ -156,7 +165,7 @@ def stalled_transactions(config: ReconcileConfig, status: Status, now: datetime)
     stalled = [found for found in status.open_transactions if now - found.since >= timeout]
     if not stalled:
         return ""
-    names = listed([f"{found.partition} at offset {found.offset}" for found in stalled])
+    names = listed([record_place(found.partition, found.offset) for found in stalled])
     return with_remedy(
         f"An open transaction has kept records from being read for {format_duration(config.transaction_timeout)}: "
         f"{names}",

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Final
 
 from fencepost.contract.guidance import remedy_of
-from fencepost_operator.api import Event, EventType, MixedOutput, Reason, ReconcileConfig, Status, condition_of
+from fencepost_operator.api import (
+    AutoscaleStatus,
+    Event,
+    EventType,
+    MixedOutput,
+    Reason,
+    ReconcileConfig,
+    Status,
+    condition_of,
+)
+from fencepost_operator.decision.cluster.autoscale import SCALING_LIMITED
 from fencepost_operator.decision.durability import weak_settings
 from fencepost_operator.decision.kafka.event_time import LATE_ROWS_DROPPED, WATERMARK_STUCK
 from fencepost_operator.decision.kafka.loss_status import described
@@ -21,11 +31,13 @@ from fencepost_operator.decision.reporting.conditions import (
     SNAPSHOTS_UNREADABLE,
     TRANSACTION_STALLED,
 )
+from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY
 from fencepost_operator.decision.run.blindness import UNOBSERVED
+from fencepost_operator.decision.run.handoff import standby_of
 from fencepost_operator.decision.run.stored_state import STATE_NEAR_LIMIT
 from fencepost_operator.decision.wording import SHOWN, listed, with_remedy, with_runbook
 
-REPORTED_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING})
+REPORTED_BY_FACTS: Final = frozenset({Reason.FENCED, Reason.LOSS_ACCEPTED, Reason.PENDING, Reason.AUTOSCALED})
 """Reasons whose Event comes with the fact that they lead to, or that have none."""
 
 
@@ -64,6 +76,8 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         yield Event(EventType.WARNING, Reason.RUN_FAILED, message)
     if after.accepted_losses and after.accepted_losses[-1:] != before.accepted_losses[-1:]:
         yield _normal(Reason.LOSS_ACCEPTED, described(after.accepted_losses[-1]))
+    yield from _standby(before, after)
+    yield from _scaled(before.autoscale, after.autoscale)
     yield from _dead_letters(before, after)
     if after.mixed_output and after.mixed_output[-1:] != before.mixed_output[-1:]:
         yield Event(EventType.WARNING, Reason.MIXED_OUTPUT, _mixed(after.mixed_output[-1]))
@@ -75,6 +89,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         SNAPSHOTS_UNREADABLE,
         RETENTION_RISK,
         FALLING_BEHIND,
+        SCALING_LIMITED,
         WATERMARK_STUCK,
         LATE_ROWS_DROPPED,
         STATE_NEAR_LIMIT,
@@ -100,6 +115,27 @@ def _durability(before: Status, after: Status) -> Iterator[Event]:
         yield _normal(
             Reason.DURABLE, "No setting of Cassandra and Kafka that can be read puts acknowledged writes at risk"
         )
+
+
+def _standby(before: Status, after: Status) -> Iterator[Event]:
+    """Yield that a standby is warm, has failed, or has taken over; that one starts is said by the condition alone."""
+    run, standby = after.run, standby_of(before)
+    if standby is not None and run is not None and run.name == standby.name and before.run != run:
+        replaced = before.run.name if before.run is not None else "the run before"
+        yield _normal(Reason.STANDBY_TOOK_OVER, f"The standby {run.name} takes over from {replaced}")
+    found, was = (condition_of(each.conditions, STANDBY_READY) for each in (after, before))
+    if found is None or (was is not None and was.reason == found.reason):
+        return
+    if found.reason == Reason.STANDBY_WARM:
+        yield _normal(Reason.STANDBY_WARM, found.message)
+    elif found.reason == Reason.STANDBY_FAILED:
+        yield Event(EventType.WARNING, Reason.STANDBY_FAILED, found.message)
+
+
+def _scaled(before: AutoscaleStatus | None, after: AutoscaleStatus | None) -> Iterator[Event]:
+    if before is not None and after is not None and before.workers != after.workers:
+        message = f"Scaling from {before.workers} to {after.workers} workers: {after.message}"
+        yield _normal(Reason.AUTOSCALED, message)
 
 
 def _dead_letters(before: Status, after: Status) -> Iterator[Event]:

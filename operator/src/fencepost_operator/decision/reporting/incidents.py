@@ -23,6 +23,7 @@ from fencepost_operator.api import (
     Status,
     condition_of,
 )
+from fencepost_operator.decision.cluster.autoscale import SCALING_LIMITED
 from fencepost_operator.decision.durability import DURABILITY_AT_RISK
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.reporting.conditions import FALLING_BEHIND, PARTITIONS_OFFLINE, TRANSACTION_STALLED
@@ -34,8 +35,11 @@ READY: Final = "Ready"
 HELD_UP: Final = frozenset({STALLED, READY, UNOBSERVED})
 """Where incidents come from that keep a pipeline from its work, or may."""
 PAGED: Final = frozenset(
-    {STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, DURABILITY_AT_RISK, PARTITIONS_OFFLINE, UNOBSERVED}
-)
+    {
+        STALLED, RETENTION_RISK, TRANSACTION_STALLED, FALLING_BEHIND, SCALING_LIMITED, DURABILITY_AT_RISK,
+        PARTITIONS_OFFLINE, UNOBSERVED,
+    }
+)  # fmt: skip
 """Conditions whose reasons page, each as urgently as its guidance says."""
 SETTINGS: Final = frozenset(
     {(DURABILITY_AT_RISK, Reason.DURABILITY_AT_RISK), (RETENTION_RISK, Reason.RETENTION_TOO_SHORT)}
@@ -55,8 +59,8 @@ MOST_RESTARTS: Final = 3
 """Failed runs in a row without progress; one more pages."""
 PLANNED: Final = frozenset(
     {
-        Reason.UPGRADING, Reason.RESTART_QUEUED, Reason.SCALED, Reason.STOPPING, Reason.REWINDING, Reason.REWOUND,
-        Reason.DELETING, Reason.RELEASED,
+        Reason.UPGRADING, Reason.RESTART_QUEUED, Reason.SCALED, Reason.AUTOSCALED, Reason.STOPPING, Reason.REWINDING,
+        Reason.REWOUND, Reason.DELETING, Reason.RELEASED, Reason.TRYING,
     }
 )  # fmt: skip
 """Steps that a user asked for: their duration does not page, unless they are part of a restart after a failure."""
@@ -106,7 +110,7 @@ def open_incidents(
     found |= dict(_moments(events, pages, now))
     if ready is not None and ready.status != "True":
         found = dict(_lasting(pages, found)) | found
-        if not any(incident.condition in HELD_UP for incident in found.values()):
+        if not any(_is_critical(incident) for incident in found.values()):
             found |= dict(_not_ready(status, ready, config, now))
     if is_looping(status, now) and not suspended and not any(each.condition == STALLED for each in found.values()):
         looping = Incident(condition=READY, severity=Severity.CRITICAL, message=loop_message(status))
@@ -119,6 +123,11 @@ def severity_of(condition: Condition) -> Severity:
     guidance = guidance_of(condition.reason)
     severity = guidance.severity if guidance is not None else Severity.WARNING
     return Severity.CRITICAL if condition.type == STALLED and severity is Severity.NONE else severity
+
+
+def _is_critical(incident: Incident) -> bool:
+    """Return whether it pages for a pipeline that does not work; a warning of a refused spec says nothing of that."""
+    return incident.condition in HELD_UP and incident.severity is Severity.CRITICAL
 
 
 def _pages(condition: Condition, now: datetime, *, suspended: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from fencepost.contract.purge_request import PurgeRequest
 from fencepost.fence import FenceRow
@@ -14,6 +15,9 @@ from fencepost_operator.decision.run.open_batch import furthest, written_until
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.purge_job import count_job_name, purge_config, purge_job, purge_job_name
 from fencepost_operator.observation import PurgeJob
+
+PURGEABLE: Final = frozenset({"cassandra", "postgresql", "files", "plugin"})
+"""Kinds of sinks of which output may be deleted."""
 
 
 def purge_due(rewind: Rewind) -> str | None:
@@ -37,7 +41,9 @@ def start_count(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> 
 def start_purge(context: RunContext, rewind: Rewind, target: ResolvedTarget) -> StartPurge:
     """Return the Job that deletes the output beyond the target."""
     row = context.row
-    request = PurgeRequest(ranges=ranges(row, context.status, target), timestamp=deleted_at(row))
+    request = PurgeRequest(
+        ranges=ranges(row, context.status, target), timestamp=deleted_at(row), committed=row.output_token
+    )
     return _start(context, rewind, purge_job_name(rewind, row.epoch), request)
 
 
@@ -71,10 +77,10 @@ def is_purged(job: PurgeJob) -> bool:
 def unpurgeable(context: RunContext) -> tuple[str, ...]:
     """Return why output cannot be deleted, a sentence per sink of a kind that cannot; the count finds the others."""
     return tuple(
-        f"the output of sink {sink.name} cannot be deleted: it is neither a Cassandra table nor a sink of a package;"
+        f"the output of sink {sink.name} cannot be deleted: it is not a table, files or a sink of a package;"
         " set deleteOutput to false"
         for sink in context.spec.sinks
-        if sink.cassandra is None and sink.plugin is None
+        if not {*sink.kinds} & PURGEABLE
     )
 
 

@@ -72,7 +72,7 @@ def without_pipeline(rewinds: Sequence[Rewind], now: datetime) -> tuple[RewindUp
             rewind=rewind,
             status=waiting(
                 rewind,
-                with_remedy(f"There is no StreamingPipeline {rewind.pipeline}", "create it, or delete this object"),
+                with_remedy(f"StreamingPipeline {rewind.pipeline} does not exist", "create it, or delete this object"),
                 now,
             ),
         )

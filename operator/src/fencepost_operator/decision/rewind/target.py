@@ -82,7 +82,7 @@ def _named(
         if not isinstance(facts.snapshot, Known):
             return facts.snapshot
         if facts.snapshot.value is None:
-            return (f"there is no snapshot {to.snapshot!r}: list them with `fencepost snapshots list`",)
+            return (f"snapshot {to.snapshot!r} does not exist: list them with `fencepost snapshots list`",)
         return _of_found(facts.snapshot.value, spec, row, log)
     if to.timestamp is not None:
         return _of_timestamp(row, log, facts.positions)

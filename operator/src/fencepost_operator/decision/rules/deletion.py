@@ -7,11 +7,12 @@ from dataclasses import replace
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
 from fencepost_operator.api import ABANDON_ANNOTATION, DeletionPolicy, Reason, Spec, State, Status, asks_to_abandon
+from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons, database_name
 from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.decision.run.liveness import has_ended, stop_timeout
 from fencepost_operator.desired.identity.hashes import checkpoint_secrets
-from fencepost_operator.observation import Known, Run, Unknown
+from fencepost_operator.observation import Known, Run, Unknown, UnknownReason
 
 
 def is_deleted(context: Context) -> Outcome | None:
@@ -168,7 +169,9 @@ def _how_to_give_up(context: Context) -> str:
 
 
 def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
-    remedy = f"restore access to Cassandra; or, if it is gone for good, {_how_to_give_up(context)}"
+    remedy = (
+        f"restore access to {database_name(context.pipeline)}; or, if it is gone for good, {_how_to_give_up(context)}"
+    )
     if gone := _missing_credentials(context):
         remedy = (
             f"create {gone} again; {context.config.credentials_timeout:.0f} s after the deletion the pipeline is "
@@ -179,7 +182,7 @@ def _wait_for_checkpoint(context: Context, fence: Unknown) -> Outcome:
         remedy += f"; as the namespace is being deleted, the operator does so after {seconds:.0f} s without an answer"
     return reconciling(
         context,
-        unless_busy(Reason.CASSANDRA_UNREACHABLE, fence),
+        unless_busy(checkpoint_reasons(context.pipeline)[UnknownReason.UNREACHABLE], fence),
         f"The checkpoint cannot be reached, and {_why_needed(context)}: {fence.message}",
         remedy=remedy,
         warning=True,

@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.contract.guidance import remedy_of
 from fencepost_operator.actions import TakeOverFence
-from fencepost_operator.api import Reason, RunStatus, State, condition_of
+from fencepost_operator.api import Reason, RunStatus, State, UnprovenDeath, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.cluster.readiness import has_another_master
 from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue
@@ -19,6 +19,7 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.run import batch_progress
 from fencepost_operator.decision.run.blindness import is_blind, unknown_life
 from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
+from fencepost_operator.decision.run.handoff import standby_of
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.specs.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
@@ -35,6 +36,8 @@ BATCHES_WITHOUT_COMMIT: Final = 3
 """Batch intervals, or times the last batch took, that may pass without a commit."""
 FIRST_COMMIT: Final = 30.0
 """Least seconds that a run may take from its claim to its first commit: executors start their Python workers."""
+TAKES_OVER_IN: Final = timedelta(seconds=15)
+"""Within which a warm standby claims: a look takes 0.25 s, an empty batch in progress and the claim some seconds."""
 MAX_DOUBLINGS: Final = 6
 """Of the timeouts of a run, for runs in a row that were too slow."""
 
@@ -49,9 +52,15 @@ KAFKA_REASONS: Final = {
 
 
 def run_is_superseded(context: RunContext) -> Outcome | None:
-    """Stop a run of an older epoch: it can commit nothing, and ends on its own once it notices."""
+    """Stop a run of an older epoch: it can commit nothing, and ends on its own once it notices.
+
+    One that is asked to stop by another hand, as for a drain, may have ended its epoch itself.
+    """
     run, row = context.active_run, context.row
     if run is None or row.epoch <= run.epoch:
+        return None
+    pod = context.job.pod if context.job is not None else None
+    if row.driver is None and row.epoch == run.epoch + 1 and pod is not None and pod.deleting_since is not None:
         return None
     why = f"The fence moved to epoch {row.epoch} without {run.name}"
     return stop_run(context, run, why=why, reason=Reason.SUPERSEDED, state=State.RESTARTING)
@@ -84,6 +93,8 @@ def _give_up(context: RunContext, run: RunStatus, diagnosis: Diagnosis) -> Outco
     if run.stop_requested_at is None:
         failure = failure_after(context.pipeline, status, run, diagnosis, row=row, now=context.now)
     given_up = replace(run, ended_at=context.now, dead=False)
+    # The standby would have the next epoch at once: see `restart.unproven_death_is_waited_for`.
+    waits = context.spec.restart.on_unproven_death is UnprovenDeath.WAIT and standby_of(status) is not None
     return reconciling(
         context,
         diagnosis.category,
@@ -92,7 +103,7 @@ def _give_up(context: RunContext, run: RunStatus, diagnosis: Diagnosis) -> Outco
         state=State.RESTARTING,
         warning=True,
         status=replace(status, run=given_up, failure=failure),
-        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+        action=None if waits else TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
     )
 
 
@@ -104,7 +115,7 @@ def _lost_cluster(context: RunContext, run: RunStatus) -> Diagnosis | None:
     seen = context.observation.cluster_of(run.cluster_generation)
     if seen is None:
         return None
-    if has_another_master(context) and (seen.master_ready or not seen.ready_workers):
+    if has_another_master(context, run.cluster_generation) and (seen.master_ready or not seen.ready_workers):
         return Diagnosis(
             category=Reason.DRAINED,
             summary=f"{run.name} has no executor left, and the Spark master that it started with is gone",
@@ -140,8 +151,11 @@ def _without_commit(context: RunContext) -> float:
 def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
     if run.claimed_at is not None or run.started_at is None:
         return None
+    job = context.job
+    if run.stood_by and job is not None and job.pod is not None and job.pod.ready:
+        return _never_took_over(context, run, run.started_at)
     timeout = _longer_after_slow_runs(context, context.spec.restart.start_timeout)
-    if not _elapsed(context, timeout, run.started_at):
+    if not _elapsed(context, timeout, run.started_at, run.recorded_at):
         return None
     return Diagnosis(
         category=Reason.NEVER_CLAIMED,
@@ -149,6 +163,18 @@ def _never_claimed(context: RunContext, run: RunStatus) -> Diagnosis | None:
         special="read the driver's log with kubectl logs; raise restart.startTimeout "
         f"({format_duration(context.spec.restart.start_timeout)}) if the imports take that long; the next run gets "
         "twice the time",
+    )
+
+
+def _never_took_over(context: RunContext, run: RunStatus, started_at: datetime) -> Diagnosis | None:
+    """Return why a standby counts as hung that was warm: it has nothing to do but to claim."""
+    if not _elapsed(context, TAKES_OVER_IN, started_at, run.recorded_at):
+        return None
+    within = format_duration(TAKES_OVER_IN.total_seconds())
+    return Diagnosis(
+        category=Reason.NEVER_CLAIMED,
+        summary=f"{run.name} was a warm standby and has not claimed its epoch within {within}",
+        special="read the driver's log with kubectl logs",
     )
 
 
@@ -247,11 +273,18 @@ def topics_are_missing(context: RunContext) -> Outcome | None:
     )
 
 
+def offsets_are_unread(context: RunContext) -> Outcome | None:
+    """Start nothing while Kafka does not answer: the next run could not read either."""
+    source = context.observation.source
+    if not isinstance(source, Unknown):
+        return None
+    return unobservable(context, KAFKA_REASONS[source.reason], source, what="Kafka's offsets cannot be read")
+
+
 def reading_is_unobserved(context: RunContext) -> Outcome | None:
     """Without Kafka the lag is unknown, and so is a driver's work where it alone may ask and gives no sign of life."""
-    source = context.observation.source
-    if isinstance(source, Unknown):
-        return unobservable(context, KAFKA_REASONS[source.reason], source, what="Kafka's offsets cannot be read")
+    if outcome := offsets_are_unread(context):
+        return outcome
     unknown = unknown_life(context.observation, context.status)
     if unknown is None or not context.is_streaming or not is_blind(context):
         return None

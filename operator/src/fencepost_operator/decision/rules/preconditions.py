@@ -5,22 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import AddFinalizer, CreateFence
 from fencepost_operator.api import ADOPT_ANNOTATION, JobMode, Reason, Spec, State
+from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons, database_name
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, stalled, unobservable
 from fencepost_operator.desired.identity.hashes import fingerprints, optional_references
-from fencepost_operator.observation import References, Unknown, UnknownReason
-
-CHECKPOINT_REASONS: Final = {
-    UnknownReason.UNREACHABLE: Reason.CASSANDRA_UNREACHABLE,
-    UnknownReason.DENIED: Reason.CASSANDRA_CREDENTIALS_REJECTED,
-    UnknownReason.REJECTED: Reason.CASSANDRA_REJECTED,
-    UnknownReason.BUSY: Reason.OPERATOR_BUSY,
-}
+from fencepost_operator.observation import References, Unknown
 
 
 def kubernetes_is_unreachable(context: Context) -> Outcome | None:
@@ -66,8 +58,9 @@ def require_fence(context: SpecContext) -> RunContext | Outcome:
     if outcome := references_are_missing(context, references.value):
         return outcome
     if isinstance(fence, Unknown):
-        reason = CHECKPOINT_REASONS[fence.reason]
-        return unobservable(context, reason, fence, what="The checkpoint in Cassandra cannot be read")
+        reason = checkpoint_reasons(context.pipeline)[fence.reason]
+        what = f"The checkpoint in {database_name(context.pipeline)} cannot be read"
+        return unobservable(context, reason, fence, what=what)
     row = fence.value
     if row is None:
         return fence_is_lost(context) or fence_is_missing(context)

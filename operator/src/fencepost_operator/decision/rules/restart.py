@@ -138,8 +138,10 @@ def failure_is_backing_off(context: RunContext) -> Outcome | None:
 
 def _limits(spec: Spec) -> str:
     """Return the memory limits of the pods, for a message."""
-    driver = driver_resources(spec.job)["limits"]["memory"]
-    return f"cluster.worker.memory is {mebibytes(spec.cluster.worker.memory)}, the driver's limit {driver}"
+    driver = f"the driver's limit {driver_resources(spec)['limits']['memory']}"
+    return (
+        f"cluster.worker.memory is {mebibytes(spec.cluster.worker.memory)}, {driver}" if spec.cluster.exists else driver
+    )
 
 
 def _budget(context: RunContext, failure: FailureStatus) -> str:

@@ -109,7 +109,8 @@ def _is_in_time(context: RunContext, failure: FailureStatus) -> bool:
 
 def _cannot_start(context: RunContext, stable_cluster: str) -> tuple[Reason, str] | None:
     """Return what has kept the new spec's pods from starting for so long that it counts as final."""
-    found = _issue(context, new_cluster=context.desired.cluster != stable_cluster)
+    is_new = context.spec.cluster.exists and context.desired.cluster != stable_cluster
+    found = _issue(context, new_cluster=is_new)
     if found is None:
         return None
     since, issue = found

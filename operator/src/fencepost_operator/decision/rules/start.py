@@ -10,8 +10,10 @@ from fencepost.contract import SESSION_LIMIT
 from fencepost_operator.actions import InstallCluster, StartRun, StopRun
 from fencepost_operator.api import ClusterStatus, Reason, Revision, RunStatus, State
 from fencepost_operator.decision.cluster.readiness import is_up_to_date, target_cluster, values
+from fencepost_operator.decision.cluster.silent_nodes import nodes_to_avoid
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unobservable
+from fencepost_operator.decision.rules.cluster_removal import cluster_is_superfluous, forgotten
 from fencepost_operator.decision.rules.upgrade import damage_is_repaired
 from fencepost_operator.decision.run.diagnosis import pod_issue
 from fencepost_operator.decision.run.liveness import has_ended, stop_timeout
@@ -20,7 +22,7 @@ from fencepost_operator.decision.run.takeover import has_failed, state_before_ru
 from fencepost_operator.decision.specs.revisions import needed_revisions
 from fencepost_operator.decision.status import TOO_LARGE, attempts_used, planned_records
 from fencepost_operator.desired import names
-from fencepost_operator.desired.identity.code import code_text
+from fencepost_operator.desired.identity.code import code_identity, code_text, output_shape
 from fencepost_operator.desired.identity.revision import controller_revision, revision_of
 from fencepost_operator.desired.jobs.driver_config import driver_config
 from fencepost_operator.desired.jobs.run_config import run_config
@@ -35,6 +37,9 @@ def next_run(context: RunContext) -> Outcome:
     """Take the next step towards the next run."""
     if outcome := late_job_is_stopped(context) or fence_is_held(context):
         return outcome
+    if not context.spec.cluster.exists:
+        superfluous = cluster_is_superfluous(context, state_before_run(context))
+        return superfluous or epoch_is_used(context) or start_run(context, None)
     cluster = require_cluster(context)
     if isinstance(cluster, Outcome):
         return cluster
@@ -137,11 +142,14 @@ def epoch_is_used(context: RunContext) -> Outcome | None:
         return take_over(context, "The first run needs an epoch")
     if run is not None and run.epoch == row.epoch and run.created_at is not None:
         return take_over(context, f"{run.name} has ended")
+    waited = next((job for job in context.runs if job.epoch == row.epoch and job != context.job), None)
+    if waited is not None and (run is None or run.epoch < row.epoch):
+        return take_over(context, f"{waited.name} waited for its epoch and does not claim it")
     return None
 
 
-def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
-    """Record the run under the row's epoch, then create its Job."""
+def start_run(context: RunContext, cluster: ClusterStatus | None) -> Outcome:
+    """Record the run under the row's epoch, then create its Job; without a cluster the driver's pod runs the tasks."""
     status, row, run = context.status, context.row, context.run
     revision = _revision(context)
     code = (
@@ -151,7 +159,7 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         name=names.job_name(context.pipeline.key.name, row.epoch),
         epoch=row.epoch,
         spec_hash=context.desired.run,
-        cluster_generation=cluster.generation,
+        cluster_generation=cluster.generation if cluster is not None else 0,
         recorded_at=run.recorded_at if run is not None and run.epoch == row.epoch else context.now,
         resumed_from=row.committed_at,
         resumed_offsets=sum(row.offsets.values()),
@@ -159,17 +167,23 @@ def start_run(context: RunContext, cluster: ClusterStatus) -> Outcome:
         revision=revision.name,
         finishes=True if context.finishes else None,
         first_recorded_at=_first_recorded_at(context),
+        code=code_identity(context.spec),
+        output=output_shape(context.spec, context.references.hashes),
     )
+    where = f"on cluster generation {cluster.generation}" if cluster is not None else "without a Spark cluster"
     replaces_failed = run is not None and run.epoch < row.epoch and has_failed(context, run)
     return reconciling(
         context,
         Reason.RUN_STARTED,
-        f"Starting {recorded.name} on cluster generation {cluster.generation}{_cut(context)}",
+        f"Starting {recorded.name} {where}{_cut(context)}",
         state=State.RESTARTING if replaces_failed else State.STARTING,
-        action=_start(context, recorded, revision, code),
+        action=start_action(
+            context, epoch=recorded.epoch, generation=recorded.cluster_generation, revision=revision, code=code
+        ),
         status=replace(
             status,
             run=recorded,
+            cluster=cluster or forgotten(status.cluster),
             restarts=status.restarts + replaces_failed,
             mixed_output=mixed_output(context, recorded, code),
         ),
@@ -227,6 +241,14 @@ def isolates(context: RunContext) -> bool:
     return same and failure.reason == Reason.BATCH_FAILED and (is_last or failure.repeats >= enough)
 
 
+def _avoided_nodes(context: RunContext) -> tuple[str, ...]:
+    """Return where the driver had better not be: where its cluster is not, or else where that would not be."""
+    cluster = context.status.cluster
+    if not context.spec.cluster.exists:
+        return nodes_to_avoid(context)
+    return cluster.avoided_nodes if cluster is not None else ()
+
+
 def _revision(context: RunContext) -> Revision:
     """Return the revision of the spec that the next run runs with."""
     began = context.observation.began
@@ -235,30 +257,43 @@ def _revision(context: RunContext) -> Revision:
     return revision_of(context.pipeline, context.spec, context.references.hashes)
 
 
-def _start(context: RunContext, run: RunStatus, revision: Revision, code: str) -> StartRun:
+def start_action(
+    context: RunContext,
+    *,
+    epoch: int,
+    generation: int,
+    revision: Revision,
+    code: str,
+    awaits_epoch: bool = False,
+    stands_by: bool = False,
+    avoided_nodes: tuple[str, ...] | None = None,
+) -> StartRun:
+    """Return the creation of the Job of an epoch, which may not have begun."""
     config = driver_config(
         key=context.pipeline.key,
         spec=context.spec,
         references=context.references.hashes,
         config=context.config,
-        epoch=run.epoch,
-        generation=run.cluster_generation,
+        epoch=epoch,
+        generation=generation,
         owner=context.owner,
         first_batch_limit=first_batch_limit(context),
         isolate=isolates(context),
         code=code,
         finish_until=context.finishes.until if context.finishes else {},
+        awaits_epoch=awaits_epoch,
+        stands_by=stands_by,
     )
     job = run_job(
         pipeline=context.pipeline,
         spec=context.spec,
         config=config,
-        generation=run.cluster_generation,
-        spec_hash=run.spec_hash,
-        avoided_nodes=context.status.cluster.avoided_nodes if context.status.cluster else (),
+        generation=generation,
+        spec_hash=context.desired.run,
+        avoided_nodes=_avoided_nodes(context) if avoided_nodes is None else avoided_nodes,
     )
     return StartRun(
-        epoch=run.epoch,
+        epoch=epoch,
         job=job,
         config_map=run_config(pipeline=context.pipeline, config=config),
         revision=controller_revision(context.pipeline, revision),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost_operator.actions import TakeOverFence, UninstallCluster
-from fencepost_operator.api import ClusterStatus, Reason, State
+from fencepost_operator.actions import TakeOverFence
+from fencepost_operator.api import Reason, State
+from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons
 from fencepost_operator.decision.context import SpecContext
-from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
+from fencepost_operator.decision.outcome import Outcome, reconciling, unless_busy
+from fencepost_operator.decision.rules.cluster_removal import forgotten, uninstall
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.desired import labels, names
-from fencepost_operator.observation import Known, Unknown
+from fencepost_operator.observation import Known, Unknown, UnknownReason
 
 
 def is_suspended(context: SpecContext) -> Outcome | None:
@@ -31,7 +33,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
     if isinstance(fence, Unknown):
         return reconciling(
             context,
-            unless_busy(Reason.CASSANDRA_UNREACHABLE, fence),
+            unless_busy(checkpoint_reasons(context.pipeline)[UnknownReason.UNREACHABLE], fence),
             f"Suspending: {run.name} did not stop in time and the checkpoint cannot be reached to fence it: "
             f"{fence.message}",
             remedy=fence.remedy,
@@ -51,6 +53,10 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
     )
 
 
+def _uninstall(context: SpecContext) -> Outcome | None:
+    return uninstall(context, why="Suspending", reason=Reason.STOPPING, state=State.SUSPENDED)
+
+
 def _cluster_is_left(context: SpecContext) -> Outcome | None:
     """Report a cluster without a release of ours; once its hash is forgotten, what we may delete is pruned."""
     cluster, key = context.observation.cluster, context.pipeline.key
@@ -63,39 +69,7 @@ def _cluster_is_left(context: SpecContext) -> Outcome | None:
         remedy="if it stays, something else installed it; run: kubectl delete statefulsets --namespace "
         f"{key.namespace} --selector {labels.PIPELINE}={key.name}",
         state=State.SUSPENDED,
-        status=replace(context.status, cluster=_forgotten(context.status.cluster)),
-    )
-
-
-def _forgotten(cluster: ClusterStatus | None) -> ClusterStatus | None:
-    """Return the record of a cluster that goes.
-
-    No hash matches: the next cluster gets names of its own, and does not wait for this one's to be free.
-    """
-    return replace(cluster, config_hash="", ready_at=None, workers=0, ready_workers=0) if cluster else None
-
-
-def _uninstall(context: SpecContext) -> Outcome | None:
-    release = context.observation.release
-    if isinstance(release, Known) and release.value is None:
-        return None
-    message = "Suspending: uninstalling the Spark cluster"
-    if isinstance(release, Unknown):
-        return reconciling(
-            context,
-            KUBERNETES_REASONS[release.reason],
-            f"{message}: {release.message}",
-            remedy=release.remedy,
-            state=State.SUSPENDED,
-            warning=True,
-        )
-    return reconciling(
-        context,
-        Reason.STOPPING,
-        message,
-        state=State.SUSPENDED,
-        action=UninstallCluster(),
-        status=replace(context.status, cluster=_forgotten(context.status.cluster)),
+        status=replace(context.status, cluster=forgotten(context.status.cluster)),
     )
 
 

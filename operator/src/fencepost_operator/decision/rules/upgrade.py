@@ -17,6 +17,7 @@ from fencepost_operator.decision.cluster.readiness import (
 )
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.rules.cluster_removal import cluster_is_superfluous
 from fencepost_operator.decision.rules.health import has_started, topics_are_missing
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.specs.rollout import was_ready
@@ -52,14 +53,21 @@ def run_is_outdated(context: RunContext) -> Outcome | None:
     urgent = "" if context.observation.may_restart else _needs_new_cluster(context)
     if healthy and not context.observation.may_restart and not urgent:
         return None
-    why = f"Upgrading to {_cause(run, context)}{f', {AHEAD}: {urgent}' if healthy and urgent else ''}"
+    ahead = f", {AHEAD}: {urgent}" if healthy and urgent else ""
+    why = f"Upgrading to {cause(run, context)}{ahead}{_not_beside(context)}"
     found = stop_run(context, run, why=why, reason=Reason.UPGRADING, state=State.UPGRADING)
     if not healthy:
         return found
-    return replace(found, status=replace(found.status, planned_restart_since=_restarts_since(context)))
+    return replace(found, status=replace(found.status, planned_restart_since=restarts_since(context)))
 
 
-def _restarts_since(context: RunContext) -> datetime:
+def _not_beside(context: RunContext) -> str:
+    """Return why the next run does not start beside this one, '' where it was not to."""
+    handoff = context.status.handoff
+    return f" ({handoff.given_up})" if handoff is not None and handoff.given_up else ""
+
+
+def restarts_since(context: RunContext) -> datetime:
     """Return since when the pipeline restarts; what an expired permit began is over, and a later restart is counted."""
     since, timeout = context.status.planned_restart_since, timedelta(seconds=context.config.restart_timeout)
     is_valid = since is not None and timedelta() <= context.now - since < timeout
@@ -71,15 +79,22 @@ def _needs_new_cluster(context: RunContext) -> str:
 
     A cluster of the same configuration is scaled and repaired in place: see `cluster_has_drifted`.
     """
-    recorded, workers = context.status.cluster, context.spec.cluster.workers
+    run, recorded, workers = context.active_run, context.status.cluster, context.spec.cluster.workers
+    if run is not None and _has_no_cluster(run) and workers:
+        return f"scaling from 0 to {workers} {'worker' if workers == 1 else 'workers'} needs a Spark cluster"
     if recorded is None or recorded.config_hash == context.desired.cluster:
         return ""
-    if recorded.workers != workers:
+    lacks = recorded.workers < workers if context.spec.cluster.autoscale else recorded.workers != workers
+    if workers and lacks:
         return f"scaling from {recorded.workers} to {workers} workers needs the new Spark cluster"
     return "" if is_up_to_date(context, recorded) else "repairing the Spark cluster needs the new one"
 
 
-def _cause(run: RunStatus, context: RunContext) -> str:
+def _has_no_cluster(run: RunStatus) -> bool:
+    return not run.cluster_generation
+
+
+def cause(run: RunStatus, context: RunContext) -> str:
     """Return what the next run is for: the user's change, or the operator's."""
     if is_same_spec(run.spec_hash, context.desired.run):
         return "the operator's new chart of the Spark cluster"
@@ -97,7 +112,7 @@ def restart_is_queued(context: RunContext) -> Outcome | None:
     return Outcome(
         reason=Reason.RESTART_QUEUED,
         message=with_remedy(
-            f"{run.name} continues, and its restart for {_cause(run, context)} waits for its turn: the operator limits "
+            f"{run.name} continues, and its restart for {cause(run, context)} waits for its turn: the operator limits "
             "how many healthy pipelines restart at the same time",
             "wait; or raise maxConcurrentRestarts of the operator's chart",
         ),
@@ -132,7 +147,7 @@ def master_is_lost(context: RunContext) -> Outcome | None:
     run, recorded = context.active_run, context.status.cluster
     if run is None or recorded is None or run.cluster_generation != recorded.generation:
         return None
-    if not has_lost_its_master(context):
+    if not has_lost_its_master(context, recorded):
         return None
     why = "The Spark master was drained or deleted, and its successor does not know the run: moving to a new cluster"
     return stop_run(context, run, why=why, reason=Reason.DRAINED, state=State.RESTARTING)
@@ -140,22 +155,30 @@ def master_is_lost(context: RunContext) -> Outcome | None:
 
 def cluster_has_drifted(context: RunContext) -> Outcome | None:
     """Scale the workers and restore what was lost of the cluster, under the living driver."""
+    run = context.active_run
+    if run is not None and not context.spec.cluster.exists:
+        return cluster_is_superfluous(context) if _has_no_cluster(run) else None
     recorded, target = context.status.cluster, target_cluster(context)
-    if context.active_run is None or recorded is None or target is None or target.generation != recorded.generation:
+    if run is None or recorded is None or target is None or target.generation != recorded.generation:
         return None
     if is_up_to_date(context, target):
         return damage_is_repaired(context)
-    resized = recorded.workers != target.workers
+    resized, chosen = recorded.workers != target.workers, context.spec.cluster.autoscale is not None
     message = (
         f"Scaling from {recorded.workers} to {target.workers} workers" if resized else "Repairing the Spark cluster"
     )
-    return reconciling(
+    scaled = Reason.AUTOSCALED if chosen else Reason.SCALED
+    found = reconciling(
         context,
-        Reason.SCALED if resized else Reason.PROVISIONING,
+        scaled if resized else Reason.PROVISIONING,
         message,
         action=InstallCluster(values=values(context, target)),
         status=replace(context.status, cluster=target),
     )
+    # What the spec asks for is that the number follows the load: that it changes does not make the pipeline unready.
+    # Nor does a release that a standby which failed has left behind.
+    is_well = chosen if resized else context.status.standby is not None
+    return replace(found, ready=was_ready(context)) if is_well else found
 
 
 def damage_is_repaired(context: RunContext) -> Outcome | None:

@@ -11,7 +11,7 @@ from fencepost_operator.observation import Fact, NotAsked, Unknown
 UNREADABLE_FACTOR: Final = 2
 """Times the stall timeout that a run has while its progress may not be read: its batch may well progress unseen."""
 REMEDY: Final = (
-    "grant the account SELECT on fence_progress, or create the table with checkpoint.cassandra.createSchema: true"
+    "grant the account SELECT on fence_progress, or create the table with createSchema: true of the checkpoint"
 )
 
 

@@ -160,7 +160,9 @@ STOPS: Final = frozenset({None, int(ExitCode.STOPPED), SIGKILL_EXIT, SIGTERM_EXI
 """Exit codes of a driver that something else ended."""
 
 
-SEEN_BY_OPERATOR: Final = frozenset({Reason.KAFKA_UNREACHABLE, Reason.CASSANDRA_UNREACHABLE})
+SEEN_BY_OPERATOR: Final = frozenset(
+    {Reason.KAFKA_UNREACHABLE, Reason.CASSANDRA_UNREACHABLE, Reason.POSTGRESQL_UNREACHABLE}
+)
 """What a driver may say of a dependency that the operator asks as well: the source and the fence, and no sink."""
 
 

@@ -42,15 +42,9 @@ def with_revision(context: Context, status: Status) -> tuple[Status, KeepRevisio
 
 
 def needed_revisions(pipeline: str, status: Status, row: FenceRow | None) -> tuple[str, ...]:
-    """Return the revisions that must stay: of the run, of the code in the row and of the open batch, the stable one."""
-    found = {
-        status.run.revision if status.run is not None else "",
-        revision_in(pipeline, row.code) if row is not None else "",
-        status.stable.revision if status.stable is not None else "",
-        status.finishing.revision if status.finishing is not None else "",
-        status.rolled_back.revision if status.rolled_back is not None else "",
-    }
-    return tuple(sorted(found - {""}))
+    """Return the revisions that must stay: of the kept specs that may run, and of the code in the row."""
+    of_row = revision_in(pipeline, row.code) if row is not None else ""
+    return tuple(sorted((status.kept_revisions | {of_row}) - {""}))
 
 
 def under_invalid_spec(context: Context, outcome: Outcome) -> Outcome:

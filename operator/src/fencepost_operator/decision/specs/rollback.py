@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fencepost_operator.api import RETRY_ANNOTATION, Pipeline, Reason, Rollback, Spec, State, Status
+from fencepost_operator.api import (
+    RETRY_ANNOTATION,
+    Pipeline,
+    Reason,
+    Rollback,
+    Spec,
+    State,
+    Status,
+    UpgradeStrategy,
+)
 from fencepost_operator.decision.context import Context, SpecContext, retry_token
 from fencepost_operator.decision.outcome import Outcome, stalled
 from fencepost_operator.decision.wording import with_remedy
@@ -20,8 +29,10 @@ REMEDY = f"apply a corrected spec; or, to try this one again, set the annotation
 
 def is_in_effect(pipeline: Pipeline, own: Spec, references: Mapping[str, str | None]) -> bool:
     """Return whether the object still asks for the spec that failed; `references` has the hashes of its ConfigMaps."""
-    reported = pipeline.status.rolled_back
-    if reported is None or own.upgrade.rollback is not Rollback.ENABLED:
+    reported, upgrade = pipeline.status.rolled_back, own.upgrade
+    if reported is None:
+        return False
+    if upgrade.rollback is not Rollback.ENABLED and upgrade.strategy is not UpgradeStrategy.HANDOFF:
         return False
     if reported.retry != retry_token(replace(pipeline, spec=own)):
         return False
@@ -50,10 +61,14 @@ def stable_spec_is_missing(context: SpecContext) -> Outcome | None:
 
 
 def under_rollback(context: Context, outcome: Outcome) -> Outcome:
-    """Report the spec that was rolled back, while all rules continue with the stable one."""
+    """Report the spec that was rolled back, while all rules continue with the stable one.
+
+    Where that is not ready either, its own reason is more urgent.
+    """
     reported = context.status.rolled_back
     if reported is None or context.pipeline.superseded is None or outcome.state is State.SUSPENDED:
         return outcome
-    instead = f"{reported.message}; revision {reported.revision} is in effect instead: {outcome.message}"
-    reason = outcome.reason if outcome.stalled else Reason.ROLLED_BACK
-    return outcome.as_stalled(reason, with_remedy(instead, REMEDY))
+    message = with_remedy(
+        f"{reported.message}; revision {reported.revision} is in effect instead: {outcome.message}", REMEDY
+    )
+    return outcome.as_stalled(Reason.ROLLED_BACK, message) if outcome.ready else replace(outcome, message=message)

@@ -28,6 +28,8 @@ def is_rolled_out(context: Context) -> bool:
 
 def _cluster_matches(context: Context, spec: Spec, desired: Fingerprints) -> bool:
     recorded, cluster = context.status.cluster, context.observation.cluster
+    if not spec.cluster.exists:
+        return recorded is None or not recorded.config_hash
     if recorded is None or not _is_as_desired(recorded, spec, desired):
         return False
     if not isinstance(cluster, Known):

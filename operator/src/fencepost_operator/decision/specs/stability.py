@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import RunStatus, Spec, StableStatus, Status
 from fencepost_operator.decision.context import Context
 from fencepost_operator.desired.identity.code import revision_in
 from fencepost_operator.observation import Known
+
+REMEMBERED: Final = 10
+"""Stable specs whose rows are known by their hash."""
 
 
 def with_commits(run: RunStatus, before: Status, row: FenceRow | None, spec: object) -> RunStatus:
@@ -34,8 +38,15 @@ def with_stable(context: Context, status: Status) -> Status:
     revision = _started_with(context, run, fence.value)
     if not revision or (status.stable is not None and status.stable.revision == revision):
         return status
-    found = StableStatus(revision=revision, epoch=run.epoch, since=context.now)
+    before = status.stable.outputs if status.stable is not None else ()
+    found = StableStatus(
+        revision=revision, epoch=run.epoch, since=context.now, outputs=_with_newest(before, run.output)
+    )
     return replace(status, stable=found)
+
+
+def _with_newest(before: tuple[str, ...], output: str) -> tuple[str, ...]:
+    return (*(one for one in before if one != output), output)[-REMEMBERED:] if output else before
 
 
 def _started_with(context: Context, run: RunStatus, row: FenceRow) -> str:

@@ -56,5 +56,6 @@ def _request(trial: Trial, asked: TrialSpec, spec: Spec, fence_key: str) -> Tria
         show_values=compare.show_values,
         rows_per_second=compare.max_rows_per_second,
         seconds=asked.limits.max_duration,
+        snapshot=status.snapshot if spec.stateful else "",
         progress_key=progress_key(trial, fence_key),
     )

@@ -138,6 +138,8 @@ class _Case:
     def over(self, reason: Reason, message: str, *remedies: str, stop: bool = False) -> TrialDecision:
         """End the trial without a result."""
         phase = replace(self.status, phase=TrialPhase.FAILED, finished_at=self.facts.now)
+        if self.trial.owner_uid:  # the pipeline's status says what to do
+            remedies = tuple(each for each in remedies if not each.startswith(ANOTHER))
         status = self.says(phase, reason, with_remedy(message, *remedies), is_over=True)
         job = self.status.job
         return TrialDecision(status=status, action=StopTrial(name=job) if stop and job else None)
@@ -161,6 +163,8 @@ def _decided(case: _Case) -> TrialDecision:
 def _of_pipeline(case: _Case, spec: TrialSpec, pipeline: Pipeline | None) -> TrialDecision:
     if pipeline is None or pipeline.deleting_since is not None:
         return _without_pipeline(case, spec, pipeline)
+    if case.trial.owner_uid and not _is_awaited(case.trial, pipeline):
+        return case.over(Reason.TRIAL_FAILED, "No upgrade waits for it any more", stop=True)
     if not case.status.has_begun:
         return _awaited(case, pipeline) or _begin(case, spec, pipeline)
     if pipeline.uid != case.status.pipeline_uid:
@@ -168,12 +172,18 @@ def _of_pipeline(case: _Case, spec: TrialSpec, pipeline: Pipeline | None) -> Tri
     return _watch(case, spec, pipeline)
 
 
+def _is_awaited(trial: Trial, pipeline: Pipeline) -> bool:
+    """Return whether the pipeline's upgrade waits for a trial: it was recorded before the trial was created."""
+    tried = pipeline.status.held_trial
+    return tried is not None and tried.name == trial.key.name
+
+
 def _without_pipeline(case: _Case, spec: TrialSpec, pipeline: Pipeline | None) -> TrialDecision:
     if case.status.has_begun:
         return case.over(Reason.TRIAL_FAILED, "The pipeline was deleted", stop=True)
     if pipeline is not None:
         return case.refused("the pipeline is deleted", "")
-    return case.waits(f"There is no StreamingPipeline {spec.pipeline}", "create it, or delete this object")
+    return case.waits(f"StreamingPipeline {spec.pipeline} does not exist", "create it, or delete this object")
 
 
 def _awaited(case: _Case, pipeline: Pipeline) -> TrialDecision | None:
@@ -210,10 +220,11 @@ def _begin(case: _Case, spec: TrialSpec, pipeline: Pipeline) -> TrialDecision:  
 
 def _refusal(trial: TrialSpec, spec: Spec) -> tuple[str, str] | None:
     """Return why a pipeline cannot be tried, and what to do."""
-    if spec.job.mode is JobMode.STATEFUL:
-        return "a stateful pipeline needs its state, which a trial does not read yet", ON_A_LAPTOP
-    if spec.source.pinned_states:
-        return "a trial does not read spec.source.pinnedStates yet", ON_A_LAPTOP
+    if spec.job.mode is JobMode.STATEFUL and trial.since.snapshot is None:
+        return (
+            "a trial of a stateful pipeline begins with the state of a snapshot",
+            f"{ANOTHER} with spec.since.snapshot",
+        )
     names = [sink.name for sink in spec.sinks]
     if unknown := [name for name in trial.compare.sinks if name not in names]:
         return f"the pipeline has no sink {listed(unknown)}", f"{ANOTHER} with names of {listed(names)}"
@@ -250,6 +261,8 @@ def _pinned(case: _Case, pipeline: Pipeline, spec: Spec, row: FenceRow, start: S
         why = "the pipeline was rewound since spec.since, to before what it had committed then"
         return case.refused(why, f"{ANOTHER} with a later spec.since")
     total = sum(end - begin.get(key, 0) for key, end in until.items())
+    if not total and case.trial.owner_uid:
+        return case.refused("the pipeline has committed nothing since spec.upgrade.trial.since", "raise that")
     if not total:
         return case.waits("The pipeline has committed nothing since spec.since", "wait, or delete this object")
     status = replace(
@@ -260,6 +273,7 @@ def _pinned(case: _Case, pipeline: Pipeline, spec: Spec, row: FenceRow, start: S
         job=trial_job_name(case.trial),
         start=begin,
         until=until,
+        snapshot=start.snapshot,
         written_after=start.clock,
         written_until=row.clock,
         records_total=total,
@@ -287,7 +301,8 @@ def _start(case: _Case, spec: TrialSpec, pipeline: Pipeline) -> TrialDecision:
     status, references = case.status, case.facts.references
     if status.started_at is not None:
         return case.over(Reason.TRIAL_FAILED, f"Job {status.job} was deleted", ANOTHER)
-    if not isinstance(pipeline.spec, Spec) or pipeline.generation != status.pipeline_generation:
+    is_same = bool(case.trial.owner_uid) or pipeline.generation == status.pipeline_generation
+    if not isinstance(pipeline.spec, Spec) or not is_same:
         return case.over(Reason.TRIAL_FAILED, "The pipeline's spec was changed before the trial began", ANOTHER)
     if not isinstance(references, Known):
         return TrialDecision(status=status, again=SOON)

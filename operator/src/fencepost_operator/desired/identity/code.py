@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fencepost_operator.api import SourceSpec, Spec, is_revision_of
 from fencepost_operator.api.codec import encode
-from fencepost_operator.desired.identity.hashes import code_hash, config_map_hashes
+from fencepost_operator.desired.identity.hashes import code_hash, config_map_hashes, digest
 
 _SHAPING: Final = ("spark.sql.", "spark.executorEnv.")
 """Prefixes of Spark's properties that author's code may compute rows from."""
@@ -30,11 +30,48 @@ def revision_in(pipeline: str, code: str | None) -> str:
     return last if is_revision_of(pipeline, last) else ""
 
 
+def tasks_image(spec: Spec) -> str:
+    """Return the image whose code processes the records: that of the workers, or without them the driver's."""
+    return (spec.cluster.image if spec.cluster.exists else None) or spec.job.image
+
+
+def has_fixed_images(spec: Spec) -> bool:
+    """Return whether a digest names each image: a tag may name another image by now."""
+    return all("@sha256:" in image for image in (spec.job.image, tasks_image(spec)))
+
+
+def code_identity(spec: Spec) -> str:
+    """Return the hash of what a spec says of its code: where it is, and with which arguments it is called."""
+    job = spec.job
+    return digest(
+        {
+            "images": [job.image, tasks_image(spec)],
+            "code": [job.entrypoint, list(job.args), job.code_config_map],
+        }
+    )
+
+
+def tried_identity(spec: Spec, references: Mapping[str, str | None]) -> str:
+    """Return the hash of what a trial of an upgrade says something of: which rows are compared, and of which records.
+
+    What it must find is not a part of it: a trial that has ended is judged again by other bounds.
+    """
+    asked = spec.upgrade.trial
+    return digest(
+        {
+            "output": output_shape(spec, references),
+            "since": asked.since,
+            "compare": encode(asked.compare),
+            "limits": encode(asked.limits),
+        }
+    )
+
+
 def output_shape(spec: Spec, references: Mapping[str, str | None]) -> str:
     """Return the hash of everything that decides which rows a record produces; sizes and connections do not count."""
     job, cluster = spec.job, spec.cluster
     content: dict[str, Any] = {
-        "images": [job.image, cluster.image or job.image],
+        "images": [job.image, tasks_image(spec)],
         "code": [job.entrypoint, list(job.args), job.code_config_map],
         "environment": encode([job.env, job.env_from]),
         "spark": _shaping(cluster.spark_conf),

@@ -1,9 +1,11 @@
 """Fingerprints of what is desired: a run is replaced when its own changes, a cluster when its own does.
 
 A field counts for what its `Effect` says. What can change under a live driver (workers, suspend, restart, the bounds of
-batches) counts for neither, nor does a field at its default: an operator with new fields restarts nothing.
+batches) counts for neither, nor does a field at its default: an operator with new fields restarts nothing.  Whether
+there are workers at all counts for the run: without them the driver's pod runs the tasks.
 
-A hash is `v1:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known.
+A hash is `v1:<16 digits of the spec>.<12 digits of the chart>`.  The chart's part is there when the chart is known,
+and there are workers.
 The version is for the first release that hashes in another way: runs with another version are replaced.
 """
 
@@ -15,15 +17,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fencepost_operator.api import CassandraSpec, PoisonAction, Spec
+from fencepost_operator.api import CheckpointSpec, PoisonAction, Spec
 from fencepost_operator.api.effects import Effect, settings
 
 VERSION: Final = "v1"
+_OF_PODS: Final = (
+    "cluster.image",
+    "cluster.master",
+    "cluster.worker.memory",
+    "cluster.worker.resources",
+    "cluster.worker.scratchSize",
+)
+"""What only pods of a Spark cluster have: nothing where there are no workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprints:
-    """Of the cluster, and of the run (which counts the cluster's in)."""
+    """Of the cluster, '' without workers, and of the run (which counts the cluster's in)."""
 
     cluster: str
     run: str
@@ -43,8 +53,13 @@ def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = 
         del of_cluster["job.image"]  # the driver's alone
     if spec.on_poison.action is PoisonAction.STOP:
         of_run.pop("onPoison.retention", None)  # a run's configuration has it only where dead letters are written
-    cluster = digest({**of_cluster, "references": {name: references.get(name) for name in worker_references(spec)}})
+    if not spec.cluster.exists:
+        of_run = {path: value for path, value in of_run.items() if not path.startswith(_OF_PODS)}
+        of_run["cluster.workers"] = 0
     run = digest({**of_run, "references": {name: references.get(name) for name in referenced(spec)}})
+    if not spec.cluster.exists:
+        return Fingerprints(cluster="", run=hash_of(run, ""))
+    cluster = digest({**of_cluster, "references": {name: references.get(name) for name in worker_references(spec)}})
     return Fingerprints(cluster=hash_of(cluster, chart), run=hash_of(run, chart))
 
 
@@ -80,7 +95,7 @@ def bounds_hash(spec: Spec) -> str:
 def worker_references(spec: Spec) -> tuple[str, ...]:
     """Return the objects that workers see: the code, what the environment is filled from, and a data service's."""
     code = {f"ConfigMap/{spec.job.code_config_map}"} if spec.job.code_config_map else set[str]()
-    secrets = checkpoint_secrets(spec.checkpoint.cassandra) if spec.stateful else ()
+    secrets = checkpoint_secrets(spec.checkpoint) if spec.stateful else ()
     return tuple(sorted({*code, *secrets, *(name for name, _ in _env_references(spec))}))
 
 
@@ -97,15 +112,15 @@ def config_map_hashes(spec: Spec, references: Mapping[str, str | None]) -> dict[
 def referenced(spec: Spec) -> tuple[str, ...]:
     """Return every object that the spec names and needs, as 'ConfigMap/name' or 'Secret/name'."""
     source = spec.source.kafka
-    optional = (source.properties_secret, source.registry_secret, *(sink.options_secret for sink in spec.sinks))
-    secrets = (*checkpoint_secrets(spec.checkpoint.cassandra), *(f"Secret/{name}" for name in optional if name))
+    of_sinks = (sink.options_secret for sink in spec.sinks)
+    optional = (source.properties_secret, source.registry_secret, *spec.observability.secrets.values(), *of_sinks)
+    secrets = (*checkpoint_secrets(spec.checkpoint), *(f"Secret/{name}" for name in optional if name))
     return tuple(sorted({*worker_references(spec), *secrets}))
 
 
-def checkpoint_secrets(checkpoint: CassandraSpec) -> tuple[str, ...]:
-    """Return the Secrets without which Cassandra cannot be reached, as 'Secret/name'."""
-    names = (checkpoint.credentials_secret, checkpoint.tls.secret_name if checkpoint.tls else None)
-    return tuple(f"Secret/{name}" for name in names if name)
+def checkpoint_secrets(checkpoint: CheckpointSpec) -> tuple[str, ...]:
+    """Return the Secrets without which the fence cannot be reached, as 'Secret/name'."""
+    return tuple(f"Secret/{name}" for name in checkpoint.secrets)
 
 
 def optional_references(spec: Spec) -> frozenset[str]:

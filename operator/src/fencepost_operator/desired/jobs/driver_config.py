@@ -12,15 +12,22 @@ from fencepost.contract import (
     CreateTable,
     DeclaredSink,
     DriverConfig,
+    FilesSink,
     FunctionSink,
+    HttpSink,
     KafkaSink,
     KafkaSource,
+    Observability,
+    OpenLineageEndpoint,
+    OpenTelemetryEndpoint,
     PinnedState,
     PluginSink,
+    PostgresqlSink,
     RecordFormat,
     RegistryEndpoint,
     StartingOffsets,
     StateConfig,
+    task_attempts,
 )
 from fencepost_operator.api import (
     ObjectKey,
@@ -28,19 +35,26 @@ from fencepost_operator.api import (
     ReconcileConfig,
     SinkSpec,
     Spec,
+    Standby,
     StateSpec,
+    UpgradeStrategy,
 )
 from fencepost_operator.api.quantities import MEBIBYTE, jvm_memory
+from fencepost_operator.api.spec.observability import ObservabilitySpec
 from fencepost_operator.api.spec.sinks import CreateTableSpec
 from fencepost_operator.api.spec.source import PinnedStateSpec, RecordFormatSpec
 from fencepost_operator.desired import names
 from fencepost_operator.desired.identity.code import code_text
-from fencepost_operator.desired.resources import executor_heap, state_memory
+from fencepost_operator.desired.resources import LOCAL_STATE, executor_heap, state_memory
 
 MIN_RECORDS: Final = 1_000
 """Records to which a batch that takes too long may shrink, unless the spec says: fewer take as long (see dev/bench)."""
 HEAP_SHARE: Final = 4
 """Of the executors' heaps together, the part that the bytes of one batch may have, unless the spec says."""
+SMALL_JVM: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""Without workers: C1 alone. At 300 records/s the driver's JVM had 387 MiB with it and 453 without (PSS)."""
+DRIVER_SHARE: Final = 2
+"""Of a driver's heap without workers, the part that its tasks have: Spark itself takes up to 200 MiB of it."""
 
 
 def driver_config(
@@ -56,14 +70,17 @@ def driver_config(
     isolate: bool = False,
     code: str = "",
     finish_until: Mapping[str, int] | None = None,
+    awaits_epoch: bool = False,
+    stands_by: bool = False,
 ) -> DriverConfig:
     """Return the configuration of the run of an epoch on a generation of the cluster.
 
     `owner` is the fence row's; `first_batch_limit` is in records, None for the spec's limit; `isolate` makes the run
     cut a failing batch down to the record that fails.  `code` names it in the fence row, and `finish_until` is where
-    the run ends on its own, if it does.
+    the run ends on its own, if it does; `awaits_epoch` says that the epoch has not begun, and `stands_by` that it may
+    never begin.
     """
-    checkpoint = spec.checkpoint.cassandra
+    checkpoint = spec.checkpoint
     sinks = sinks_of(spec)
     return DriverConfig(
         pipeline=names.fence_key(config.scope, key),
@@ -73,15 +90,18 @@ def driver_config(
         code=code or code_text(spec, references),
         source=_source(spec),
         sinks=sinks,
-        cassandra=checkpoint.endpoint,
-        fence_keyspace=checkpoint.keyspace,
-        consistency=checkpoint.consistency,
+        cassandra=checkpoint.cassandra.endpoint if checkpoint.cassandra else None,
+        postgresql=checkpoint.postgresql.endpoint if checkpoint.postgresql else None,
+        fence_keyspace=checkpoint.place,
+        consistency=checkpoint.cassandra.consistency if checkpoint.cassandra else "",
         batch_interval=spec.batch_interval,
         spark_master=names.master_url(
             key.name, generation, namespace=key.namespace, cluster_domain=config.cluster_domain
-        ),
+        )
+        if spec.cluster.exists
+        else _local_master(spec),
         spark_conf=_spark_conf(spec),
-        executors=spec.cluster.workers,
+        executors=max(1, spec.cluster.most_workers),
         termination_grace=float(spec.job.termination_grace_period_seconds),
         stall_timeout=spec.restart.stall_timeout,
         start_timeout=spec.restart.start_timeout,
@@ -89,10 +109,19 @@ def driver_config(
         first_batch_limit=first_batch_limit,
         isolate=isolate,
         finish_until=dict(finish_until or {}),
+        awaits_epoch=awaits_epoch,
+        stands_by=stands_by,
+        hands_over=_hands_over(spec) and not finish_until,  # it ends unasked
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
         state=_state(spec.stateful) if spec.stateful else None,
+        observability=_observability(spec.observability),
         pinned_states=tuple(_pinned_state(pin, key, config.scope) for pin in spec.source.pinned_states),
     )
+
+
+def _hands_over(spec: Spec) -> bool:
+    """Return whether a run that stops ends its epoch itself; not beside a standby, which would begin the next one."""
+    return spec.upgrade.strategy is UpgradeStrategy.HANDOFF and spec.restart.standby is not Standby.WARM
 
 
 def sinks_of(spec: Spec) -> tuple[DeclaredSink, ...]:
@@ -106,6 +135,14 @@ def _state(state: StateSpec) -> StateConfig:
         max_bytes=state.max_bytes,
         data_port=DATA_SERVICE_PORT,
         output_mode=state.output_mode,
+    )
+
+
+def _observability(declared: ObservabilitySpec) -> Observability:
+    traces, lineage = declared.open_telemetry, declared.open_lineage
+    return Observability(
+        open_telemetry=OpenTelemetryEndpoint(endpoint=traces.endpoint) if traces else None,
+        open_lineage=OpenLineageEndpoint(url=lineage.url, namespace=lineage.namespace) if lineage else None,
     )
 
 
@@ -151,22 +188,53 @@ def _format(declared: RecordFormatSpec) -> RecordFormat:
 def batch_bytes(spec: Spec) -> int:
     """Return the most bytes that a batch may read: by default what fits, as rows and shuffles take more.
 
-    A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.
+    A run keeps the figure for its life: it is changed with `cluster.workers` by the next run.  Where the number of
+    workers changes meanwhile, a batch has to fit into the fewest.
     """
-    return spec.source.kafka.max_bytes_per_batch or spec.cluster.workers * _heap(spec) // HEAP_SHARE
+    if spec.source.kafka.max_bytes_per_batch:
+        return spec.source.kafka.max_bytes_per_batch
+    if not spec.cluster.exists:
+        return spec.job.memory // DRIVER_SHARE // HEAP_SHARE
+    return spec.cluster.fewest_workers * _heap(spec) // HEAP_SHARE
 
 
 def _heap(spec: Spec) -> int:
     return executor_heap(spec.cluster.worker.memory, is_stateful=spec.stateful is not None)
 
 
-def _sink(sink: SinkSpec) -> DeclaredSink:
+def _local_master(spec: Spec) -> str:
+    """Return the master of a driver that runs the tasks itself; the attempts of a task count only here."""
+    return f"local[{spec.cluster.worker.cores},{task_attempts(spec.cluster.spark_conf)}]"
+
+
+def _sink(sink: SinkSpec) -> DeclaredSink:  # noqa: PLR0911 - one for each kind
+    if sink.postgresql:
+        return PostgresqlSink(name=sink.name, schema=sink.postgresql.schema, table=sink.postgresql.table)
     if sink.kafka:
         return KafkaSink(
             name=sink.name,
-            topic=sink.kafka.topic,
+            topics=sink.kafka.destinations,
+            topic_column=sink.kafka.topic_column,
             bootstrap_servers=sink.kafka.bootstrap_servers,
             properties=dict(sink.kafka.properties),
+        )
+    if sink.files:
+        return FilesSink(
+            name=sink.name,
+            path=sink.files.path,
+            format=sink.files.format,
+            folders=sink.files.folders,
+            endpoint=sink.files.endpoint,
+            region=sink.files.region,
+        )
+    if sink.http:
+        return HttpSink(
+            name=sink.name,
+            url=sink.http.url,
+            method=sink.http.method,
+            content_type=sink.http.content_type,
+            parallelism=sink.http.parallelism,
+            timeout=sink.http.timeout,
         )
     if sink.function:
         return FunctionSink(name=sink.name, entrypoint=sink.function.entrypoint, options=dict(sink.function.options))
@@ -200,20 +268,21 @@ def _create_table(table: CreateTableSpec | None) -> CreateTable | None:
 def _spark_conf(spec: Spec) -> dict[str, str]:
     """Return the author's settings over those that follow from the sizes of pods."""
     worker = spec.cluster.worker
+    executors = {"spark.executor.cores": str(worker.cores), "spark.executor.memory": jvm_memory(_heap(spec))}
+    memory = state_memory(worker.memory) if spec.cluster.exists else LOCAL_STATE
     return {
         "spark.driver.memory": jvm_memory(spec.job.memory),
-        "spark.executor.cores": str(worker.cores),
-        "spark.executor.memory": jvm_memory(_heap(spec)),
+        **(executors if spec.cluster.exists else SMALL_JVM),
         **spec.cluster.spark_conf,
-        **(_state_settings(spec.stateful, worker.memory) if spec.stateful else {}),
+        **(_state_settings(spec.stateful, memory) if spec.stateful else {}),
     }
 
 
-def _state_settings(state: StateSpec, worker_memory: int) -> dict[str, str]:
-    """Return how often Spark copies a partition as a whole, and what its state stores may take of a worker's memory."""
+def _state_settings(state: StateSpec, memory: int) -> dict[str, str]:
+    """Return how often Spark copies a partition as a whole, and how many bytes its state stores may take of a pod."""
     store = "spark.sql.streaming.stateStore"
     return {
         f"{store}.maintenanceInterval": f"{state.snapshot_every:.0f}s",
         f"{store}.rocksdb.boundedMemoryUsage": "true",
-        f"{store}.rocksdb.maxMemoryUsageMB": str(state_memory(worker_memory) // MEBIBYTE),
+        f"{store}.rocksdb.maxMemoryUsageMB": str(memory // MEBIBYTE),
     }

@@ -19,8 +19,11 @@ from fencepost.contract import (
     KAFKA_PROPERTIES_DIR,
     METRICS_PORT,
     NAME_SERVICE_PORT,
+    POSTGRESQL_TLS_DIR,
     REGISTRY_CREDENTIALS_DIR,
     SINK_OPTIONS_DIR,
+    TELEMETRY_CREDENTIALS_DIR,
+    WARM_FILE,
     DriverConfig,
     Variable,
 )
@@ -41,11 +44,20 @@ A node that restarts its kubelet says for some seconds that it is not ready.  On
 for 40 s when it gets the taint.
 """
 
+_CLUSTER_PORTS: Final = (
+    {"name": "rpc", "containerPort": DRIVER_PORT},
+    {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
+)
+"""At which the executors reach the driver."""
 _STATE_PORTS: Final = (
     {"name": "names", "containerPort": NAME_SERVICE_PORT},
     {"name": "data", "containerPort": DATA_SERVICE_PORT},
 )
 """Of the checkpoint directory that a stateful pipeline's driver serves."""
+
+
+_WARM: Final = {"exec": {"command": ["cat", WARM_FILE]}, "periodSeconds": 1, "failureThreshold": 24 * 3600}
+"""Shows when a run that awaits its epoch is warm. It ends with its first success, and kills no run that is slow."""
 
 
 def run_job(
@@ -81,15 +93,18 @@ def run_job(
                 "spec": _pod(
                     spec,
                     config_map=names.job_name(key.name, config.epoch),
-                    auth_secret=names.auth_secret_name(key.name, generation),
+                    auth_secret=names.auth_secret_name(key.name, generation) if spec.cluster.exists else None,
                     avoided_nodes=avoided_nodes,
+                    awaits_epoch=config.awaits_epoch,
                 ),
             },
         },
     }
 
 
-def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collection[str]) -> dict[str, Any]:
+def _pod(
+    spec: Spec, *, config_map: str, auth_secret: str | None, avoided_nodes: Collection[str], awaits_epoch: bool
+) -> dict[str, Any]:
     cluster = spec.cluster
     optional = {
         "imagePullSecrets": encode(spec.job.image_pull_secrets),
@@ -107,7 +122,7 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
         "securityContext": POD_SECURITY,
         **{name: value for name, value in optional.items() if value},
         "tolerations": _tolerations(spec),
-        "containers": [_container(spec, auth_secret=auth_secret, mounted=mounted)],
+        "containers": [_container(spec, auth_secret=auth_secret, mounted=mounted, awaits_epoch=awaits_epoch)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": driver_scratch(spec)}},
             *({"name": each.name, **each.source} for each in mounted),
@@ -115,7 +130,9 @@ def _pod(spec: Spec, *, config_map: str, auth_secret: str, avoided_nodes: Collec
     }
 
 
-def _container(spec: Spec, *, auth_secret: str, mounted: Sequence[_Mounted]) -> dict[str, Any]:
+def _container(
+    spec: Spec, *, auth_secret: str | None, mounted: Sequence[_Mounted], awaits_epoch: bool
+) -> dict[str, Any]:
     job = spec.job
     container: dict[str, Any] = {
         "name": labels.DRIVER,
@@ -126,12 +143,11 @@ def _container(spec: Spec, *, auth_secret: str, mounted: Sequence[_Mounted]) -> 
         "envFrom": encode(job.env_from),
         "env": [*encode(job.env), *_environment(spec, auth_secret=auth_secret)],
         "ports": [
-            {"name": "rpc", "containerPort": DRIVER_PORT},
-            {"name": "blocks", "containerPort": BLOCK_MANAGER_PORT},
+            *(_CLUSTER_PORTS if spec.cluster.exists else ()),
             {"name": "metrics", "containerPort": METRICS_PORT},
-            *(_STATE_PORTS if spec.stateful else ()),
+            *(_STATE_PORTS if spec.stateful and spec.cluster.exists else ()),
         ],
-        "resources": driver_resources(job),
+        "resources": driver_resources(spec),
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own volume
@@ -140,22 +156,30 @@ def _container(spec: Spec, *, auth_secret: str, mounted: Sequence[_Mounted]) -> 
     }
     if job.image_pull_policy:
         container["imagePullPolicy"] = job.image_pull_policy
+    if awaits_epoch:
+        container["startupProbe"] = _WARM
     return container
 
 
-def _environment(spec: Spec, *, auth_secret: str) -> list[dict[str, Any]]:
-    """Return our variables; they stand last, and of two with one name the last one counts."""
+def _environment(spec: Spec, *, auth_secret: str | None) -> list[dict[str, Any]]:
+    """Return our variables; they stand last, and of two with one name the last one counts.
+
+    `auth_secret` is the Spark cluster's, None without one.
+    """
     variables: list[dict[str, Any]] = [
         {"name": Variable.CONFIG_FILE, "value": run_config.PATH},
         {"name": Variable.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": Variable.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        _from_secret(Variable.SPARK_AUTH_SECRET, auth_secret, "secret"),
     ]
-    if account := spec.checkpoint.cassandra.credentials_secret:
-        variables += [
-            _from_secret(Variable.CASSANDRA_USERNAME, account, "username"),
-            _from_secret(Variable.CASSANDRA_PASSWORD, account, "password"),
-        ]
+    if auth_secret is not None:
+        variables.append(_from_secret(Variable.SPARK_AUTH_SECRET, auth_secret, "secret"))
+    name, password = (
+        (Variable.CASSANDRA_USERNAME, Variable.CASSANDRA_PASSWORD)
+        if spec.checkpoint.cassandra
+        else (Variable.POSTGRESQL_USERNAME, Variable.POSTGRESQL_PASSWORD)
+    )
+    if account := spec.checkpoint.database.credentials_secret:
+        variables += [_from_secret(name, account, "username"), _from_secret(password, account, "password")]
     return variables
 
 
@@ -184,8 +208,13 @@ def _mounted(spec: Spec, *, config_map: str) -> Iterator[_Mounted]:
         yield _Mounted("kafka", KAFKA_PROPERTIES_DIR, {"secret": {"secretName": properties}})
     if registry := spec.source.kafka.registry_secret:
         yield _Mounted("schema-registry", REGISTRY_CREDENTIALS_DIR, {"secret": {"secretName": registry}})
-    if tls := spec.checkpoint.cassandra.tls:
-        yield _Mounted("cassandra-tls", CASSANDRA_TLS_DIR, {"secret": {"secretName": tls.secret_name}})
+    if (fence := spec.checkpoint.cassandra) is not None and fence.tls is not None:
+        yield _Mounted("cassandra-tls", CASSANDRA_TLS_DIR, {"secret": {"secretName": fence.tls.secret_name}})
+    if (database := spec.checkpoint.postgresql) is not None and database.tls is not None:
+        yield _Mounted("postgresql-tls", POSTGRESQL_TLS_DIR, {"secret": {"secretName": database.tls.secret_name}})
+    for receiver, secret in spec.observability.secrets.items():
+        folder = f"{TELEMETRY_CREDENTIALS_DIR}/{receiver}"
+        yield _Mounted(receiver.lower(), folder, {"secret": {"secretName": secret}})
     for index, sink in enumerate(spec.sinks):
         if options := sink.options_secret:
             yield _Mounted(f"sink-{index}", f"{SINK_OPTIONS_DIR}/{sink.name}", {"secret": {"secretName": options}})

@@ -24,8 +24,10 @@ KEPT: Final = 24 * 3600
 START_ALLOWANCE: Final = 300
 """Seconds that the pod has for its image and its start, besides the trial's own time."""
 LEAST_MEMORY: Final = 2048 * MEBIBYTE
-SCRATCH: Final = "4Gi"
+SCRATCH: Final = 4096 * MEBIBYTE
 """For what is found of each key, some 100 bytes, and for Spark."""
+OF_STATE: Final = 3
+"""How often the state is in the scratch volume: as the trial stores it, as Spark has read it, and in Spark's stores."""
 
 
 def trial_job_name(trial: Trial) -> str:
@@ -41,7 +43,7 @@ def tried_spec(spec: Spec, trial: TrialSpec) -> Spec:
 
 def trial_config(config: DriverConfig, spec: Spec, trial: TrialSpec) -> DriverConfig:
     """Return the configuration of a run of the spec, in local mode within the trial's limits."""
-    heap = executor_heap(memory_of(spec, trial))
+    heap = executor_heap(memory_of(spec, trial), is_stateful=spec.stateful is not None)
     return replace(
         config,
         spark_master=f"local[{cores_of(spec, trial)}]",
@@ -75,7 +77,7 @@ def trial_manifests(
     pod = job["spec"]["template"]["spec"]
     pod["containers"][0]["resources"] = _resources(spec, asked)
     pod["volumes"] = [
-        {**volume, "emptyDir": {"sizeLimit": SCRATCH}} if volume["name"] == "tmp" else volume
+        {**volume, "emptyDir": {"sizeLimit": mebibytes(_scratch(spec))}} if volume["name"] == "tmp" else volume
         for volume in pod["volumes"]
     ]
     return job, side_config(config=config, metadata=metadata, files={TRIAL_FILE: request.to_json()})
@@ -84,6 +86,10 @@ def trial_manifests(
 def memory_of(spec: Spec, trial: TrialSpec) -> int:
     """Return the memory of the trial's pod in bytes."""
     return trial.limits.memory or max(LEAST_MEMORY, spec.cluster.worker.memory)
+
+
+def _scratch(spec: Spec) -> int:
+    return SCRATCH + OF_STATE * (spec.stateful.max_bytes if spec.stateful else 0)
 
 
 def cores_of(spec: Spec, trial: TrialSpec) -> int:

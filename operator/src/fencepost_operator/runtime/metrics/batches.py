@@ -9,10 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Histogram
-
 from fencepost.fence import FenceRow
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.runtime.metrics.series import HistogramSeries, Series
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 RECORDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -24,18 +23,19 @@ MOST_RECORDS: Final = 10**12
 class BatchHistograms:
     """`fencepost_pipeline_batch_duration_seconds` and `fencepost_pipeline_batch_records`."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, series: list[Series]) -> None:
         labels = ("namespace", "name")
-        self._seconds = Histogram(
+        self._seconds = HistogramSeries(
             "fencepost_pipeline_batch_duration_seconds",
             "Time from the plan of a batch to its commit, of the batches that the operator saw committed.",
-            labels, buckets=SECONDS, registry=registry,
+            labels, buckets=SECONDS,
         )  # fmt: skip
-        self._records = Histogram(
+        self._records = HistogramSeries(
             "fencepost_pipeline_batch_records",
             "Records of a batch, of the batches that the operator saw committed.",
-            labels, buckets=RECORDS, registry=registry,
+            labels, buckets=RECORDS,
         )  # fmt: skip
+        series += [self._seconds, self._records]
         self._newest: dict[ObjectKey, datetime | None] = {}
 
     def observed(self, key: ObjectKey, row: FenceRow) -> None:
@@ -46,12 +46,12 @@ class BatchHistograms:
             return
         labels = (key.namespace, key.name)
         if row.duration_ms is not None:
-            self._seconds.labels(*labels).observe(min(max(row.duration_ms / 1000, 0.0), MOST_SECONDS))
+            self._seconds.observe(labels, min(max(row.duration_ms / 1000, 0.0), MOST_SECONDS))
         if row.records is not None:
-            self._records.labels(*labels).observe(min(max(row.records, 0), MOST_RECORDS))
+            self._records.observe(labels, min(max(row.records, 0), MOST_RECORDS))
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._newest.pop(key, None)
         for histogram in (self._seconds, self._records):
-            histogram.remove(key.namespace, key.name)
+            histogram.remove((key.namespace, key.name))

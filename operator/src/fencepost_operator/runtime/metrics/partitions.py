@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.runtime.metrics.series import Series
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION: Final = re.compile(r"[0-9]{1,9}")
@@ -25,15 +24,16 @@ MOST_SERIES: Final = 10_000
 class SeriesBudget:
     """How many series of partitions each namespace has; `fencepost_series_dropped` says how many it lacks."""
 
-    def __init__(self, registry: CollectorRegistry, *, most: int) -> None:
+    def __init__(self, series: list[Series], *, most: int) -> None:
         self._most = most
         self._taken: dict[str, dict[object, int]] = {}
         self._lacking: dict[str, dict[object, int]] = {}
-        self._dropped = Gauge(
+        self._dropped = Series(
             "fencepost_series_dropped",
             "Series of partitions that are not there because the pipelines of the namespace have too many together.",
-            ["namespace"], registry=registry,
-        )  # fmt: skip
+            ("namespace",),
+        )
+        series.append(self._dropped)
 
     def granted(self, namespace: str, owner: object, wanted: int) -> int:
         """Return how many of the series an owner may have, beside those that others of its namespace have."""
@@ -49,9 +49,9 @@ class SeriesBudget:
 
     def _report(self, namespace: str) -> None:
         if lacking := sum(self._lacking[namespace].values()):
-            self._dropped.labels(namespace).set(lacking)
+            self._dropped.set((namespace,), lacking)
             return
-        self._dropped.remove(namespace)
+        self._dropped.remove((namespace,))
         if not self._taken[namespace]:
             del self._taken[namespace], self._lacking[namespace]
 
@@ -59,11 +59,11 @@ class SeriesBudget:
 class PartitionGauge:
     """A figure by topic and partition, for the first partitions that the budget has series for."""
 
-    def __init__(self, name: str, words: str, registry: CollectorRegistry, budget: SeriesBudget) -> None:
+    def __init__(self, name: str, words: str, series: list[Series], budget: SeriesBudget) -> None:
         self._name = name
         self._budget = budget
-        labels = ["namespace", "name", "topic", "partition"]
-        self._gauge = Gauge(name, words, labels, registry=registry)
+        self._gauge = Series(name, words, ("namespace", "name", "topic", "partition"))
+        series.append(self._gauge)
         self._known: dict[ObjectKey, frozenset[tuple[str, str]]] = {}
 
     def set(self, key: ObjectKey, figures: Iterable[tuple[str, int]]) -> None:
@@ -76,9 +76,9 @@ class PartitionGauge:
         granted = self._budget.granted(key.namespace, (self._name, key.name), len(partitions))
         partitions = dict(itertools.islice(partitions.items(), granted))
         for gone in self._known.get(key, frozenset()) - partitions.keys():
-            self._gauge.remove(key.namespace, key.name, *gone)
+            self._gauge.remove((key.namespace, key.name, *gone))
         for (topic, partition), figure in partitions.items():
-            self._gauge.labels(key.namespace, key.name, topic, partition).set(figure)
+            self._gauge.set((key.namespace, key.name, topic, partition), figure)
         self._known[key] = frozenset(partitions)
 
     def forget(self, key: ObjectKey) -> None:

@@ -1,12 +1,13 @@
 """Prometheus metrics and the health of the loops.
 
-Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.  Only the replica that
-holds the lease reports pipelines: what another one remembers may be long out of date.
+Per pipeline, labels `namespace` and `name`; names are stable and documented, alerts use them.  A pipeline is reported
+by the replica that reconciles it, as long as that holds its leases: what it remembers otherwise may be out of date.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,6 +30,7 @@ from fencepost_operator.runtime.metrics.container_memory import MemoryCollector
 from fencepost_operator.runtime.metrics.partitions import MOST_SERIES, PartitionGauge, SeriesBudget
 from fencepost_operator.runtime.metrics.passes import Passes
 from fencepost_operator.runtime.metrics.restarts import RestartCounter
+from fencepost_operator.runtime.metrics.series import Series, Values
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series of each counter, which no alert reads
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -46,12 +48,12 @@ class PrometheusMetrics:
 
     def __init__(self, *, most_series: int = MOST_SERIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._registry = CollectorRegistry()
-        self._pipelines = CollectorRegistry()
+        self._pipelines: list[Series] = []
         self._is_leading: Callable[[], bool] = lambda: True
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._registry.register(MemoryCollector())
-        self._gauges: dict[Gauge, Collection[tuple[str, ...]]] = {}
+        self._gauges: dict[Series, Collection[Values]] = {}
         """Those of pipelines, with the values that labels besides these may have."""
         registry = self._registry
         self._reconciles = Counter(
@@ -65,8 +67,8 @@ class PrometheusMetrics:
             registry=registry,
         )  # fmt: skip
         self._leader = Gauge(
-            "fencepost_operator_leader", "1 while this replica of the operator holds the lease, else 0.",
-            registry=registry,
+            "fencepost_operator_leader", "1 while this replica of the operator holds the lease of the shard, else 0.",
+            ["shard"], registry=registry,
         )  # fmt: skip
         self._restarting = Gauge(
             "fencepost_planned_restarts", "Healthy pipelines that are being restarted by plan.", registry=registry
@@ -86,6 +88,16 @@ class PrometheusMetrics:
         )
         self._falling_behind = self._gauge(
             "falling_behind", "1 when the pipeline's FallingBehind condition is True, else 0."
+        )
+        self._workers = self._gauge(
+            "autoscale_workers", "Workers that the operator has chosen; no series without cluster.autoscale."
+        )
+        self._worker_rate = self._gauge(
+            "autoscale_worker_records_per_second",
+            "Records per second that one worker does of a backlog; no series without cluster.autoscale or before one.",
+        )
+        self._scaling_limited = self._gauge(
+            "scaling_limited", "1 when the pipeline's ScalingLimited condition is True, else 0."
         )
         self._unobserved = self._gauge(
             "unobserved", "1 when the pipeline's Unobserved condition is True, else 0: the run may hang unseen."
@@ -164,10 +176,11 @@ class PrometheusMetrics:
         """The registry of what is not of a pipeline, for metrics that have a module of their own."""
         return self._registry
 
-    def leads(self, is_held: Callable[[], bool]) -> None:
-        """Ask at each scrape whether this replica holds the lease."""
-        self._is_leading = is_held
-        self._leader.set_function(lambda: float(is_held()))
+    def leads(self, shards: Iterable[int], is_held: Callable[[int], bool], *, is_sure: Callable[[], bool]) -> None:
+        """Ask at each scrape which of all shards' leases this replica holds, and whether it is sure of all it has."""
+        self._is_leading = is_sure
+        for shard in shards:
+            self._leader.labels(str(shard)).set_function(functools.partial(is_held, shard))
 
     def helm_took(self, operation: str, seconds: float) -> None:
         """Count a helm call and its duration."""
@@ -178,7 +191,7 @@ class PrometheusMetrics:
         labels = (key.namespace, key.name)
         true = {c.type: c.reason for c in status.conditions if c.status == "True"}
         letters = status.dead_letters.count if status.dead_letters else 0
-        event_time, stored = status.event_time, status.stored_state
+        event_time, stored, chosen = status.event_time, status.stored_state, status.autoscale
         watermark = event_time.watermark if event_time is not None else None
         figures = {
             self._ready: "Ready" in true,
@@ -187,6 +200,9 @@ class PrometheusMetrics:
             self._stalled_transactions: "TransactionStalled" in true,
             self._progress_unreadable: "ProgressUnreadable" in true,
             self._falling_behind: "FallingBehind" in true,
+            self._workers: chosen.workers if chosen is not None else None,
+            self._worker_rate: chosen.records_per_second if chosen is not None else None,
+            self._scaling_limited: "ScalingLimited" in true,
             self._unobserved: "Unobserved" in true,
             self._offline: len(status.offline_partitions),
             self._paused: "Paused" in true,
@@ -204,16 +220,16 @@ class PrometheusMetrics:
         }
         for gauge, figure in figures.items():
             if figure is None:
-                gauge.remove(*labels)
+                gauge.remove(labels)
             else:
-                gauge.labels(*labels).set(figure)
+                gauge.set(labels, figure)
         for reason in RETENTION_REASONS:
-            self._retention_risk.labels(*labels, reason).set(true.get("RetentionRisk") == reason)
+            self._retention_risk.set((*labels, reason), true.get("RetentionRisk") == reason)
         weak = {each.setting for each in status.durability.weak} if status.durability else set()
         for setting in SETTINGS:
-            self._durability_at_risk.labels(*labels, setting).set(setting in weak)
+            self._durability_at_risk.set((*labels, setting), setting in weak)
         for state in State:
-            self._state.labels(*labels, state.value).set(state is status.state)
+            self._state.set((*labels, state.value), state is status.state)
         self._restarts.observed(key, status)
         lags = backlog.lags if backlog is not None else {}
         worst = sorted(lags.items(), key=lambda each: (-each[1], each[0]))[:MOST_LAGS]
@@ -227,13 +243,13 @@ class PrometheusMetrics:
     def heartbeat(self, key: ObjectKey, now: datetime) -> None:
         """Say that the pipeline's loop is alive: it begins a pass."""
         if self.passes.began(key):  # a pipeline whose passes fail from the first one on must have an age as well
-            self._successes.labels(key.namespace, key.name).set(now.timestamp())
-        self._beats.labels(key.namespace, key.name).set(now.timestamp())
+            self._successes.set((key.namespace, key.name), now.timestamp())
+        self._beats.set((key.namespace, key.name), now.timestamp())
 
     def succeeded(self, key: ObjectKey, now: datetime) -> None:
         """Say that a pass did all that it is there for."""
         self.passes.succeeded(key)
-        self._successes.labels(key.namespace, key.name).set(now.timestamp())
+        self._successes.set((key.namespace, key.name), now.timestamp())
 
     def recorded(self) -> None:
         """Say that a status was written."""
@@ -249,7 +265,7 @@ class PrometheusMetrics:
         self.passes.forget(key)
         for gauge, values in self._gauges.items():
             for value in values:
-                gauge.remove(key.namespace, key.name, *value)
+                gauge.remove((key.namespace, key.name, *value))
         self._restarts.forget(key)
         self._batches.forget(key)
         self._offsets.forget(key)
@@ -268,10 +284,11 @@ class PrometheusMetrics:
         return own + (await asyncio.to_thread(self._of_pipelines) if self._is_leading() else b"")
 
     def _of_pipelines(self) -> bytes:
-        return generate_latest(self._pipelines)
+        return "".join([each.text() for each in self._pipelines]).encode()
 
-    def _gauge(self, name: str, words: str, **label: Iterable[str]) -> Gauge:
+    def _gauge(self, name: str, words: str, **label: Iterable[str]) -> Series:
         """Return a gauge with a series for each pipeline, or for each value that one label more may have."""
-        gauge = Gauge(f"fencepost_pipeline_{name}", words, [*_PIPELINE, *label], registry=self._pipelines)
+        gauge = Series(f"fencepost_pipeline_{name}", words, (*_PIPELINE, *label))
+        self._pipelines.append(gauge)
         self._gauges[gauge] = tuple(itertools.product(*label.values()))
         return gauge

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
-
 from fencepost_operator.api import ObjectKey, Reason, Status
+from fencepost_operator.runtime.metrics.series import Series
 
 EARLIER: Final = "Earlier"
 """The reason of restarts from before this process: the status has their number alone."""
@@ -19,15 +19,16 @@ class RestartCounter:
     zero on: FencepostRestartLoop leaves them out, and cannot see how far a series grew before it was there.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._counter = Counter(
-            "fencepost_pipeline_restarts",
+    def __init__(self, series: list[Series]) -> None:
+        self._series = Series(
+            "fencepost_pipeline_restarts_total",
             "Runs started to replace one that failed, by the reason of the failure. The sum is the status' count.",
-            ["namespace", "name", "reason"],
-            registry=registry,
+            ("namespace", "name", "reason"),
+            kind="counter",
         )
+        series.append(self._series)
         self._counted: dict[ObjectKey, int] = {}
-        self._seen: dict[ObjectKey, set[str]] = {}
+        self._totals: dict[ObjectKey, Counter[str]] = {}
 
     def observed(self, key: ObjectKey, status: Status) -> None:
         """Count what the status has more than at the last look."""
@@ -43,12 +44,13 @@ class RestartCounter:
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""
         self._counted.pop(key, None)
-        for reason in self._seen.pop(key, set()):
-            self._counter.remove(key.namespace, key.name, reason)
+        for reason in self._totals.pop(key, ()):
+            self._series.remove((key.namespace, key.name, reason))
 
     def _add(self, key: ObjectKey, reason: str, count: int) -> None:
-        self._seen.setdefault(key, set()).add(reason)
-        self._counter.labels(key.namespace, key.name, reason).inc(count)
+        totals = self._totals.setdefault(key, Counter())
+        totals[reason] += count
+        self._series.set((key.namespace, key.name, reason), totals[reason])
 
 
 def reason_of(status: Status) -> Reason:

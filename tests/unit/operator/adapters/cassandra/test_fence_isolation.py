@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from fakes.connections import connection_to
+from fakes.fence_stores import CassandraFenceStore
 from fakes.secrets import NoSecrets
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters.cassandra import login, sessions
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
-from fencepost_operator.adapters.cassandra.sessions import Limits
+from fencepost_operator.adapters import fence_sessions
+from fencepost_operator.adapters.cassandra import login
+from fencepost_operator.adapters.fence_sessions import Limits
 from fencepost_operator.api import CassandraConnection
 from fencepost_operator.errors import Busy, Unreachable
 from fencepost_operator.turns import time_limit
@@ -262,12 +263,12 @@ async def test_a_refusal_by_a_node_does_not_close_the_session_that_others_use(he
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Injected: while the list holds something, the operator's process can start no thread for Cassandra."""
+    """Injected: while the list holds something, the operator's process can start no thread for the fence."""
     exhausted: list[bool] = []
     start = threading.Thread.start
 
     def limited(thread: threading.Thread) -> None:
-        if exhausted and thread.name.startswith("cassandra-"):
+        if exhausted and thread.name.startswith("fence-"):
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -312,7 +313,7 @@ async def test_a_request_without_a_thread_gives_its_turn_back_and_keeps_the_sess
 async def test_a_session_that_found_no_thread_to_close_is_closed_later(
     healthy: Healthy, threads: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_NEXT_CLOSE", 0.0)
+    monkeypatch.setattr(fence_sessions, "_NEXT_CLOSE", 0.0)
     store = CassandraFenceStore(NoSecrets())
     assert await store.read(HEALTHY, "p") == ROW
     threads.append(True)
@@ -415,7 +416,7 @@ async def test_too_long_a_wait_for_a_turn_to_connect_names_no_cassandra(
     healthy: Healthy, silence: Silence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del healthy
-    monkeypatch.setattr(sessions, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(fence_sessions, "LONGEST_WAIT", 0.05)
     store = CassandraFenceStore(NoSecrets(), Limits(connecting=1))
     waiting = await asked(store, silent(silence, 1))
     with pytest.raises(Busy):

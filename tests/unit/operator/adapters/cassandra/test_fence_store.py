@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from fakes.connections import connection_to
+from fakes.fence_stores import CassandraFenceStore
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import (
     EMPTY,
@@ -28,8 +29,8 @@ from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.history import Change, change, hour_of
 from fencepost.fence.memory import MemoryFenceTable
 from fencepost.fence.snapshots import Snapshot, snapshot_id
-from fencepost_operator.adapters.cassandra import fence_store, login
-from fencepost_operator.adapters.cassandra.fence_store import CassandraFenceStore
+from fencepost_operator.adapters import fence_store
+from fencepost_operator.adapters.cassandra import fences, login
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Rejected, Unreachable
 from fencepost_operator.observation import NoStart, StartingPoint
@@ -92,18 +93,22 @@ class _Table:
 class Secrets:
     def __init__(self) -> None:
         self.data: dict[str, str] = {"username": "u", "password": "p"}
+        self.forgotten: list[str] = []
 
     async def secret(self, key: ObjectKey, name: str) -> Mapping[str, str]:
         assert (key.namespace, name) == ("n", "account")
         return self.data
+
+    def forget_secrets(self, namespace: str) -> None:
+        self.forgotten.append(namespace)
 
 
 @pytest.fixture
 def cassandra(monkeypatch: pytest.MonkeyPatch) -> Cassandra:
     made = Cassandra()
     monkeypatch.setattr(login, "connect", made.connect)
-    monkeypatch.setattr(fence_store, "is_current", lambda *_: True)
-    monkeypatch.setattr(fence_store, "create_schema", made.create_schema)
+    monkeypatch.setattr(fences, "is_current", lambda *_: True)
+    monkeypatch.setattr(fences, "create_schema", made.create_schema)
     monkeypatch.setattr(CassandraFenceTable, "over", made.over)
     monkeypatch.setattr(fence_store, "_PATIENCE", 0.0)
     return made
@@ -221,7 +226,7 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
         finish.wait()
         cassandra.create_schema(session, keyspace, replication)
 
-    monkeypatch.setattr(fence_store, "create_schema", slow)
+    monkeypatch.setattr(fences, "create_schema", slow)
     first = asyncio.create_task(store.create(PLACE, "p", "me"))
     await asyncio.to_thread(begun.wait)
     first.cancel()
@@ -256,7 +261,7 @@ async def test_who_waits_for_an_attempt_that_fails_makes_its_own(
         finally:
             running[0] -= 1
 
-    monkeypatch.setattr(fence_store, "create_schema", create)
+    monkeypatch.setattr(fences, "create_schema", create)
     first = asyncio.create_task(store.create(PLACE, "p", "me"))
     await asyncio.to_thread(begun.wait)
     others = [asyncio.create_task(store.create(PLACE, f"p{number}", "me")) for number in range(3)]
@@ -278,7 +283,7 @@ async def test_each_account_that_may_not_create_tables_hears_it_of_its_own_attem
     def refuse(*_: object) -> None:
         raise FenceUnauthorized(f"refusal {next(refusals)}")
 
-    monkeypatch.setattr(fence_store, "create_schema", refuse)
+    monkeypatch.setattr(fences, "create_schema", refuse)
     found = await asyncio.gather(
         *(store.create(PLACE, f"p{number}", "me") for number in range(3)), return_exceptions=True
     )
@@ -324,7 +329,7 @@ async def test_a_rewind_sets_the_state_of_the_snapshot_that_it_names(
             other: Snapshot(id=other, trigger="Schedule", offsets={"t/0": 4}, checkpoint=b"other state"),
         }
     )
-    monkeypatch.setattr(fence_store, "_snapshots", lambda _: snapshots)
+    monkeypatch.setattr(fences.CassandraPlace, "snapshots", property(lambda _: snapshots))
     await store.create(PLACE, "p", "me")
 
     async def rewind(snapshot: UUID | None, *, keeps_output: bool = True) -> bytes | None:
@@ -367,7 +372,7 @@ class Changes:
 @pytest.fixture
 def history(monkeypatch: pytest.MonkeyPatch) -> Changes:
     made = Changes()
-    monkeypatch.setattr(fence_store, "changes_after", made.after)
+    monkeypatch.setattr(fences, "changes_after", made.after)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from kubernetes.aio.client import Configuration
 
 from fakes.web_server import api_server as serving_api
+from fakes.web_server import serving
 from fencepost_operator.adapters.kubernetes import api_server
 from fencepost_operator.adapters.kubernetes.api_server import (
     JOBS,
@@ -101,6 +104,41 @@ async def test_a_read_that_is_forbidden_is_denied_in_whatever_words(message: str
         with pytest.raises(Denied):
             await api.get(JOBS, namespace="n", name="a")
     assert caught.value.remedy == "grant the operator's ServiceAccount the verb 'list' on jobs.batch"
+
+
+async def test_a_request_takes_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiohttp would look for a proxy and a .netrc in a thread each, which takes as long as the request."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a thread for a request")
+
+    async with answering(lambda _: web.json_response({"items": []})) as api:
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", refuse)
+        assert await api.list(PODS, namespace="n") == []
+
+
+@pytest.mark.parametrize(
+    ("excluded", "asked"), [("", ["http://api.example/api/v1/namespaces/n/pods"]), ("api.example", [])]
+)
+async def test_a_proxy_of_the_environment_is_used(
+    excluded: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        found.append(str(request.url))
+        return web.json_response({"items": []})
+
+    async with serving(handle) as url:
+        monkeypatch.setenv("http_proxy", url)
+        monkeypatch.setenv("no_proxy", excluded)
+        api = ApiServer(Configuration(host="http://api.example"))
+        try:
+            with contextlib.suppress(Unreachable):  # there is no such host
+                await api.list(PODS, namespace="n")
+        finally:
+            await api.close()
+    assert found == asked
 
 
 async def test_metadata_is_asked_for_without_the_content() -> None:
@@ -245,9 +283,7 @@ async def test_one_request_without_an_answer_says_nothing_of_the_others(monkeypa
 
 
 def test_resources_are_named_as_rbac_names_them() -> None:
-    status = Resource(
-        prefix="/apis/streaming.fencepost.dev/v1alpha1", plural="streamingpipelines", subresource="status"
-    )
+    status = Resource(prefix="/apis/streaming.fencepost.dev/v1beta1", plural="streamingpipelines", subresource="status")
     assert str(status) == "streamingpipelines.streaming.fencepost.dev/status"
     assert str(PODS) == "pods"
 

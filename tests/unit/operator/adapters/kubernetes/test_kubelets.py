@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from fencepost_operator.adapters.kubernetes.kubelets import NAMESPACE, Kubelets
+from fencepost_operator.backoff import JITTER
 
 
 @dataclass
@@ -68,3 +71,34 @@ async def test_many_pipelines_ask_the_api_server_once() -> None:
     found, leases = kubelets(a="10:00:00", b="10:00:00")
     await looks(found, leases, 0, 0.5, 1)
     assert leases.asked == 2
+
+
+async def test_many_nodes_are_looked_at_less_often_and_still_found_silent() -> None:
+    names = [f"node-{number}" for number in range(100)]
+    found, leases = kubelets(**dict.fromkeys(names, "10:00:00"))
+    answers = []
+    for leases.time in range(20):
+        answers.append(await found.silent(names))
+    assert leases.asked == 4 * len(names), "at 0, 5, 10 and 15 s"
+    assert answers[14] == frozenset()
+    assert answers[15] == frozenset(names)
+
+
+@pytest.mark.parametrize("pause", [1.0, 3.0, 4.0, 5.0, 6.0, 9.0])
+async def test_of_many_nodes_one_is_found_silent_by_a_single_pipeline_whatever_its_pauses(pause: float) -> None:
+    """Injected: a kubelet that stops. Pauses alternate between the shortest and the longest that their jitter gives."""
+    names = [f"node-{number}" for number in range(200)]
+    found, leases = kubelets(**dict.fromkeys(names, "10:00:00"))
+    answers = []
+    while leases.time < 45:
+        answers.append(await found.silent(names))
+        leases.time += pause * (1 - JITTER if len(answers) % 2 else 1 + JITTER)
+    assert answers[-1] == frozenset(names)
+
+
+async def test_a_node_that_was_not_looked_at_for_long_is_forgotten() -> None:
+    found, leases = kubelets(a="10:00:00", b="10:00:00", c="10:00:00")
+    await looks(found, leases, 0)
+    leases.time = 60
+    await found.silent(["c"])
+    assert set(found._beats) == {"c"}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from fencepost_operator.adapters.kubernetes import objects as module
 from fencepost_operator.adapters.kubernetes.api_server import ApiServer, Json, Resource
-from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects, content_hash
+from fencepost_operator.adapters.kubernetes.objects import SECRET_HOLDS, KubernetesObjects, content_hash
 from fencepost_operator.api import ObjectKey
+from fencepost_operator.errors import Rejected
 
 KEY = ObjectKey("shop", "orders")
 
@@ -79,6 +82,80 @@ async def test_a_namespace_reads_one_content_at_a_time_and_each_once() -> None:
     await asyncio.gather(*(objects.references(KEY, names) for _ in range(3)))
     assert api.most == 1
     assert set(api.sent.values()) == {1}
+
+
+@dataclass
+class Accounts:
+    """A Secret in an API server, and an operator that asks for it, on a clock that stands still."""
+
+    api: Contents = field(default_factory=Contents)
+    now: float = 0.0
+    objects: KubernetesObjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.objects = KubernetesObjects(self.api, monotonic=lambda: self.now)
+        self.change("1")
+
+    def change(self, number: str) -> None:
+        """Write another version of the Secret."""
+        password = base64.b64encode(f"password {number}".encode()).decode()
+        metadata = {"name": "account", "uid": "uid", "resourceVersion": number}
+        self.api.found["account"] = {"metadata": metadata, "data": {"password": password}}
+
+    async def password(self) -> str:
+        return (await self.objects.secret(KEY, "account"))["password"]
+
+
+async def test_a_secret_is_read_once_for_many_looks() -> None:
+    accounts = Accounts()
+    assert [await accounts.password() for _ in range(3)] == ["password 1"] * 3
+    assert accounts.api.sent == {"account": 1}
+    accounts.change("2")
+    accounts.now = SECRET_HOLDS
+    assert await accounts.password() == "password 2"
+
+
+async def test_a_look_at_the_references_finds_a_new_secret_at_once() -> None:
+    accounts = Accounts()
+    await accounts.password()
+    await accounts.objects.references(KEY, ["Secret/account"])
+    accounts.change("2")
+    await accounts.objects.references(KEY, ["Secret/account"])
+    assert await accounts.password() == "password 2"
+    del accounts.api.found["account"]
+    await accounts.objects.references(KEY, ["Secret/account"])
+    with pytest.raises(Rejected, match="does not exist"):
+        await accounts.password()
+
+
+async def test_a_secret_that_has_not_changed_is_used_for_longer() -> None:
+    accounts = Accounts()
+    await accounts.password()
+    await accounts.objects.references(KEY, ["Secret/account"])
+    sent = accounts.api.sent["account"]
+    for _ in range(5):
+        accounts.now += SECRET_HOLDS / 2
+        await accounts.objects.references(KEY, ["Secret/account"])
+        await accounts.password()
+    assert accounts.api.sent["account"] == sent
+
+
+async def test_a_secret_that_a_server_refused_is_read_again() -> None:
+    accounts = Accounts()
+    await accounts.password()
+    accounts.change("2")
+    accounts.objects.forget_secrets("other")
+    assert await accounts.password() == "password 1"
+    accounts.objects.forget_secrets(KEY.namespace)
+    assert await accounts.password() == "password 2"
+
+
+async def test_a_secret_as_large_as_a_tenant_likes_is_not_kept() -> None:
+    accounts = Accounts()
+    accounts.api.found["account"]["data"]["more"] = base64.b64encode(b"x" * 100_000).decode()
+    for _ in range(2):
+        await accounts.password()
+    assert accounts.api.sent == {"account": 2}
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

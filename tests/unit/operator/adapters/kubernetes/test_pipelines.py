@@ -46,6 +46,29 @@ async def test_one_namespace_does_not_keep_the_operator_from_the_others(harm: st
     assert set(await found.restarting(("shop", "bank"))) == {BANK}
 
 
+class Keeping(Server):
+    """An API server with a kept spec that pins a snapshot and that a status names at a place, and another kept one."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._place = place
+
+    async def pages(
+        self, resource: Resource, *, namespace: str | None = None, **_: Any
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        if resource.plural == "controllerrevisions":
+            pins = ({"source": {"pinnedStates": [{"pipeline": "orders", "snapshot": one}]}} for one in ("1", "2"))
+            yield [{"metadata": {"name": f"orders-{n}"}, "data": {"spec": spec}} for n, spec in enumerate(pins)]
+            return
+        metadata = {"namespace": namespace, "name": "orders"}
+        yield [{"metadata": metadata, "spec": {}, "status": {self._place: {"revision": "orders-0"}}}]
+
+
+@pytest.mark.parametrize("place", ["run", "stable", "finishing", "rolledBack", "upgradeTrial", "handoff"])
+async def test_the_pins_of_kept_specs_count_while_a_status_names_them(place: str) -> None:
+    assert await pipelines(Keeping(place)).pinned_snapshots(SHOP) == {"1"}
+
+
 async def test_the_only_namespace_must_be_readable() -> None:
     with pytest.raises(Denied):
         await pipelines(Server(closed={"shop"})).keys(("shop",))

@@ -341,3 +341,22 @@ async def test_the_driver_is_the_container_of_that_name() -> None:
     driver = {"name": "driver", "state": {"terminated": {"exitCode": 52}}}
     (run,) = await runs(jobs=[job(5)], pods=[pod(5) | {"status": {"containerStatuses": [sidecar, driver]}}])
     assert present(run.pod).exit_code == 52
+
+
+class Counting(Listing):
+    """Counts how often a node is read."""
+
+    nodes = 0
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> dict[str, Any]:
+        self.nodes += 1
+        return await super().get(resource, name=name, namespace=namespace)
+
+
+@pytest.mark.parametrize(("phase", "asked"), [("Running", 1), ("Failed", 3)], ids=["it lives", "its end is proven"])
+async def test_the_node_of_many_pods_is_read_once_unless_it_proves_an_end(phase: str, asked: int) -> None:
+    api = Counting(jobs=[job(5)], pods=[pod(5, phase=phase)])
+    seen = runs_of(api)
+    for _ in range(3):
+        await seen.list(KEY, OWNER)
+    assert api.nodes == asked

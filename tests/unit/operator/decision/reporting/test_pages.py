@@ -144,6 +144,7 @@ class Story:
         ((*ready(), condition("RetentionRisk", Reason.DATA_EXPIRED)), Reason.DATA_EXPIRED, "critical"),
         ((*ready(), condition("TransactionStalled", Reason.TRANSACTION_STALLED)), "TransactionStalled", "warning"),
         ((*ready(), condition("FallingBehind", Reason.FALLING_BEHIND)), Reason.FALLING_BEHIND, "warning"),
+        ((*ready(), condition("ScalingLimited", Reason.SCALING_LIMITED)), Reason.SCALING_LIMITED, "warning"),
         (
             (condition("Ready", Reason.SUSPENDED), condition("RetentionRisk", Reason.DATA_EXPIRES_SOON)),
             Reason.DATA_EXPIRES_SOON,

@@ -16,9 +16,7 @@ from unit.operator.scenes import DEAD, FAILED, FENCED, GOOD, JOB, NOW, POD, ROW,
 
 ENDED = replace(RUN, ended_at=NOW, dead=True)
 SUSPECT = replace(FAILED, count=3, repeats=3, reason=Reason.BATCH_FAILED, next_attempt_at=NOW)
-FOUND = replace(
-    FAILED, count=1, reason=Reason.POISON_RECORD, message="orders/0 offset 50 fails alone", next_attempt_at=NOW
-)
+FOUND = replace(FAILED, count=1, reason=Reason.POISON_RECORD, message="orders/0@50 fails alone", next_attempt_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_the_pipeline_is_stalled_at_a_poison_record_and_names_it() -> None:
     decision = DEAD.said(run=ENDED, failure=FOUND).decide()
     ready = next(condition for condition in decision.status.conditions if condition.type == "Stalled")
     assert (ready.status, ready.reason) == ("True", "PoisonRecord")
-    assert "orders/0 offset 50" in ready.message
+    assert "orders/0@50" in ready.message
 
 
 def test_a_run_that_found_the_record_ends_the_attempts_and_one_that_suspects_does_not() -> None:

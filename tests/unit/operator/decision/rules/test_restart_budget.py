@@ -286,7 +286,7 @@ def test_the_size_that_a_driver_measures_is_in_the_message_with_its_advice() -> 
     once = out_of_memory(None, planned=1, verdict=verdict)
     twice = out_of_memory(replace(once, epoch=1), planned=1, verdict=verdict)
     message = waiting(replace(twice, next_attempt_at=NOW)).decide().status.message
-    assert "the batch is one record of 5000010 bytes, orders/0 at offset 50: an executor's JVM ran out" in message
+    assert "the batch is one record of 5000010 bytes, orders/0@50: an executor's JVM ran out" in message
     assert "Raise spec.cluster.worker.memory" in message
     assert "change the spec or set the annotation" in message
 

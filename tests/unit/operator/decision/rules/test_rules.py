@@ -19,9 +19,10 @@ from fencepost_operator.actions import (
     TakeOverFence,
     UninstallCluster,
 )
-from fencepost_operator.api import CommittedStatus, EventType, Reason, RunStatus, State
+from fencepost_operator.api import CommittedStatus, EventType, Reason, RunStatus, Spec, State
 from fencepost_operator.decision.decision import ActionFailure
 from fencepost_operator.decision.run.diagnosis import diagnose_end
+from fencepost_operator.desired.identity.code import code_identity, output_shape
 from fencepost_operator.observation import NodeState, References, ReleaseState, Watermarks
 from present import present
 from unit.operator.scenes import (
@@ -481,11 +482,12 @@ def test_the_first_run_of_a_spec_is_remembered_over_its_restarts(spec_hash: str,
 
 def test_what_is_recorded_of_a_run_before_it_is_started() -> None:
     row = replace(ROW, epoch=3, driver=None, version=10, offsets={"orders/0": 50, "orders/1": 7}, dead_letters=4)
-    decision = FENCED.seen(fence=row).decide()
+    decision, spec = FENCED.seen(fence=row).decide(), FENCED.pipeline.spec
+    assert isinstance(spec, Spec)
     assert decision.status.run == RunStatus(
         name="orders-run-3", epoch=3, spec_hash=RUN.spec_hash, cluster_generation=1, recorded_at=NOW,
         resumed_from=ROW.committed_at, resumed_offsets=57, resumed_dead_letters=4, revision=RUN.revision,
-        first_recorded_at=NOW,
+        first_recorded_at=NOW, code=code_identity(spec), output=output_shape(spec, {}),
     )  # fmt: skip
     assert (decision.status.restarts, decision.status.epoch) == (1, 3)
     crashed = replace(RUN, epoch=3, name="orders-run-3", recorded_at=LONG_AGO, created_at=None, claimed_at=None)

@@ -221,7 +221,7 @@ def test_an_open_transaction_is_reported_when_it_lasts() -> None:
     decision = world.said(open_transactions=(old,)).decide()
     (found,) = (c for c in decision.status.conditions if c.type == "TransactionStalled")
     assert (found.status, found.reason) == ("True", "TransactionStalled")
-    assert "orders/0 at offset 50" in found.message
+    assert "orders/0@50" in found.message
     assert [str(event.reason) for event in decision.events] == ["TransactionStalled"]
     reporting = world.said(open_transactions=(old,), conditions=decision.status.conditions).decide()
     assert reporting.events == ()

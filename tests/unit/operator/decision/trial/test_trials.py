@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,15 +21,18 @@ from fencepost_operator.api import (
     PromotionState,
     Reason,
     ReconcileConfig,
+    SourceSpec,
     Spec,
     Trial,
     TrialPhase,
     TrialStatus,
+    UpgradeTrialStatus,
     condition_of,
     read_pipeline,
     read_trial,
 )
 from fencepost_operator.api.managers import manager_of
+from fencepost_operator.api.spec.source import PinnedStateSpec
 from fencepost_operator.decision.trial.deciding import (
     DeleteTrial,
     Promote,
@@ -72,7 +76,7 @@ JOB = {"image": "orders:2", "args": ["--new"]}
 def pipeline(case: str = "small", **metadata: Any) -> Pipeline:
     one, spec = pipeline_and_spec(case)
     kafka = replace(spec.source.kafka, topics=(TOPIC,))
-    spec = replace(spec, source=replace(spec.source, kafka=kafka, pinned_states=()))
+    spec = replace(spec, source=replace(spec.source, kafka=kafka))
     return replace(one, spec=spec, **{"generation": 3, **metadata})
 
 
@@ -156,7 +160,7 @@ def test_a_trial_waits_and_pins_nothing_while_something_is_not_there(case: str) 
 
 
 def test_a_trial_waits_for_its_pipeline_and_for_a_rewind_and_a_pause() -> None:
-    assert "There is no StreamingPipeline" in decide(trial(), facts(None)).status.message
+    assert "does not exist" in decide(trial(), facts(None)).status.message
     one = pipeline()
     rewound = replace(one, status=replace(one.status, rewind="back"))
     assert "PipelineRewind back" in decide(trial(), facts(rewound)).status.message
@@ -201,10 +205,31 @@ def test_a_trial_that_cannot_be_is_refused_with_the_next_step(case: str) -> None
     assert found.again is None
 
 
-def test_a_stateful_pipeline_is_refused_by_name() -> None:
+def test_the_job_reads_the_pinned_states_that_the_pipeline_names() -> None:
+    one = pipeline()
+    kafka, pin = spec_of(one).source.kafka, PinnedStateSpec(name="known", pipeline="others", snapshot=str(UUID(int=1)))
+    one = replace(one, spec=replace(spec_of(one), source=SourceSpec(kafka=kafka, pinned_states=(pin,))))
+    found = decide(trial(begun(one)), facts(one, job=Known(None))).action
+    assert isinstance(found, StartTrial)
+    (read,) = DriverConfig.from_json(found.config_map["data"][run_config.KEY]).pinned_states
+    assert (read.name, read.pipeline) == ("known", "default/shop/others")
+
+
+def test_a_stateful_pipeline_without_a_snapshot_is_refused() -> None:
     found = decide(trial(), facts(stateful(pipeline())))
     assert found.status.phase == TrialPhase.FAILED
-    assert "stateful" in found.status.message
+    assert "with spec.since.snapshot" in found.status.message
+
+
+def test_the_job_of_a_stateful_pipeline_begins_with_the_snapshot_that_was_pinned() -> None:
+    """A name may be that of another snapshot by then."""
+    one, since = stateful(pipeline()), {"snapshot": "before"}
+    pinned = decide(trial(since=since), facts(one, start=Known(replace(START, snapshot="its-id")))).status
+    found = decide(trial(pinned, since=since), facts(one, job=Known(None))).action
+    assert isinstance(found, StartTrial)
+    assert TrialRequest.from_json(found.config_map["data"][TRIAL_FILE]).snapshot == "its-id"
+    (tmp,) = (each for each in found.job["spec"]["template"]["spec"]["volumes"] if each["name"] == "tmp")
+    assert tmp["emptyDir"]["sizeLimit"] != "4096Mi"
 
 
 def test_a_pipeline_without_a_table_is_refused() -> None:
@@ -467,3 +492,40 @@ def test_an_event_says_each_step_once() -> None:
     assert again.events == ()
     promoted = replace(first.status, promotion=Promotion(state=PromotionState.NOT_MET))
     assert promoted != first.status
+
+
+# The trial of an upgrade
+
+
+def upgrading(name: str = "next", **metadata: Any) -> Pipeline:
+    one = pipeline(**metadata)
+    tried = UpgradeTrialStatus(name=name, revision="orders-1", code="", since=NOW)
+    return replace(one, status=replace(one.status, upgrade_trial=tried))
+
+
+def of_upgrade(status: TrialStatus | None = None, **spec: Any) -> Trial:
+    return replace(trial(status, **spec), owner_uid="uid-1")
+
+
+@pytest.mark.parametrize("now", [pipeline(), upgrading("another")], ids=["another code", "another trial"])
+def test_a_trial_that_no_upgrade_waits_for_ends_and_stops_its_job(now: Pipeline) -> None:
+    status = begun(upgrading())
+    found = decide(of_upgrade(status), facts(now, job=Known(None)))
+    assert found.status.phase == TrialPhase.FAILED
+    assert found.action == StopTrial(name=present(status.job))
+    assert not decide(trial(status), facts(now, job=Known(None))).status.is_finished, "a user's own continues"
+
+
+def test_another_number_of_workers_does_not_end_the_trial_of_an_upgrade() -> None:
+    status = begun(upgrading())
+    changed = upgrading(generation=9)
+    assert isinstance(decide(of_upgrade(status), facts(changed, job=Known(None))).action, StartTrial)
+    assert decide(trial(status), facts(changed, job=Known(None))).status.phase == TrialPhase.FAILED
+
+
+def test_an_upgrade_does_not_wait_for_records_to_compare() -> None:
+    seen = facts(upgrading(), start=Known(replace(START, offsets=ROW.offsets)))
+    found = decide(of_upgrade(), seen).status
+    assert (found.phase, found.conditions[0].reason) == (TrialPhase.FAILED, Reason.TRIAL_REFUSED)
+    assert "spec.upgrade.trial.since" in found.message
+    assert decide(trial(), seen).status.phase == TrialPhase.WAITING

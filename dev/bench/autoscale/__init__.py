@@ -1,0 +1,1 @@
+"""The autoscaler against a planner with hindsight, on generated loads."""

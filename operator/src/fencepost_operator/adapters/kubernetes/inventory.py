@@ -1,0 +1,74 @@
+"""All objects of pipelines at once, by their versions: an event that was missed shows in a difference.
+
+A watch that begins again may have missed that an object was deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost_operator.adapters.kubernetes.api_server import (
+    JOBS,
+    METADATA_ONLY,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+    ApiServer,
+    Json,
+)
+from fencepost_operator.adapters.kubernetes.pipelines import PIPELINES
+from fencepost_operator.api import ObjectKey
+from fencepost_operator.desired import labels
+
+_PAGE: Final = 500
+"""Objects in one answer; their metadata takes one or two KiB each."""
+_CHILDREN: Final = (PODS, JOBS, STATEFUL_SETS, SERVICES)
+_LISTED: Final = {resource.plural: resource for resource in (PIPELINES, *_CHILDREN, SECRETS)}
+"""By plural."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesInventory:
+    """Implements the Inventory port; `namespace` is the operator's own, where Helm keeps the revisions."""
+
+    api: ApiServer
+    namespace: str
+
+    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, int]:
+        """Return a number for each pipeline, which differs from the last one's where an object of it has changed."""
+        found: dict[ObjectKey, set[tuple[str, ...]]] = defaultdict(set)
+        async for item in self._all(PIPELINES.plural, namespaces, ""):
+            found[_key(item, "name")].add(("pipeline", *_asked(item["metadata"])))
+        for plural in (resource.plural for resource in _CHILDREN):
+            async for item in self._all(plural, namespaces, labels.PIPELINE):
+                found[_key(item, labels.PIPELINE)].add((plural, *_identity(item["metadata"])))
+        async for item in self._all(
+            SECRETS.plural, (self.namespace,), f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
+        ):
+            marks = item["metadata"]["labels"]
+            key = ObjectKey(marks[labels.NAMESPACE], marks[labels.PIPELINE])
+            found[key].add(("release", *_identity(item["metadata"])))
+        return {key: hash(frozenset(items)) for key, items in found.items()}
+
+    def _all(self, plural: str, namespaces: Sequence[str], selector: str) -> AsyncIterator[Json]:
+        return self.api.items(_LISTED[plural], namespaces, labels=selector, accept=METADATA_ONLY, size=_PAGE)
+
+
+def _key(item: Json, label: str) -> ObjectKey:
+    metadata = item["metadata"]
+    return ObjectKey(metadata["namespace"], metadata["name"] if label == "name" else metadata["labels"][label])
+
+
+def _asked(metadata: Json) -> tuple[str, ...]:
+    """Return what changes with a request about a pipeline, and not with a write of its status."""
+    parts = ("uid", "generation", "deletionTimestamp", "finalizers", "annotations")
+    return tuple(json.dumps(metadata.get(part), sort_keys=True) for part in parts)
+
+
+def _identity(metadata: Json) -> tuple[str, ...]:
+    return metadata["name"], metadata["uid"], metadata["resourceVersion"]

@@ -1,0 +1,1 @@
+"""The fences in PostgreSQL."""

@@ -1,0 +1,1 @@
+"""How many workers a pipeline gets where `spec.cluster.autoscale` leaves it to the operator."""
