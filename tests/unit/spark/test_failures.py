@@ -162,3 +162,11 @@ def test_a_state_that_a_job_refuses_is_no_suspicion_of_a_record() -> None:
 def test_what_a_python_worker_raised_ends_the_query_as_itself() -> None:
     text = f"[STREAM_FAILED] Query terminated: {as_worker_error(BadSpec('no such column'))}"
     assert isinstance(of_query(QueryFailed(text, Thrown("STREAM_FAILED"))), BadSpec)
+
+
+def test_a_message_ends_with_the_root_cause_and_has_no_frame_of_java() -> None:
+    stack = "\n\tat org.example.Store.commit(Store.java:7)"
+    causes = f"\nCaused by: java.io.IOException: not written{stack}\nCaused by: java.net.SocketException: reset{stack}"
+    error = Py4JError(f"org.example.StoreException: cannot commit{stack}{causes}")
+    message = "org.example.StoreException: cannot commit; caused by java.net.SocketException: reset"
+    assert of_job(error, is_warm_up=False).message == message

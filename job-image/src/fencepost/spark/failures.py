@@ -58,6 +58,8 @@ INCOMPATIBLE: Final = frozenset(
     }
 )
 """Spark's conditions for a query that does not fit the state in its checkpoint: error-conditions.json of Spark 4.3."""
+ROOT_CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+"""Java's line for what caused the exception above it; the last one of a stack is the root cause."""
 FORCING: Final = "\nIf you want to force running the query"
 """How Spark begins to name a setting that Fencepost owns."""
 LONGEST: Final = 1500
@@ -261,8 +263,11 @@ def _kind(error: Exception) -> type[BatchFailed]:
 
 
 def short(error: BaseException) -> str:
-    """Return an error's text without the pages of Java stack that follow Spark's own."""
+    """Return an error's text and its root cause, without the pages of Java stack that follow Spark's own text."""
     text = _without_stack(error)
+    causes = ROOT_CAUSE.findall(with_stack(error))
+    if causes and causes[-1] not in text:
+        text = f"{text}; caused by {causes[-1]}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} … {text[-2 * LONGEST // 3 :]}"
 
 
