@@ -10,7 +10,8 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,57 @@ async def test_an_upgrade_that_was_cut_off_disturbs_nothing(
     cluster = present(await releases.cluster(place))
     assert cluster.workers == 1
     assert await uids(api, place) == before
+
+
+async def test_an_operator_that_dies_between_any_two_writes_of_a_first_revision_is_made_good_by_the_next_one(
+    releases: HelmReleases, place: ObjectKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator dies after 0, 1, 2 … writes: pending revision, each object, deployed revision."""
+    whole = await writes_until_death(releases, place, monkeypatch, after=None)
+    kinds = Counter(plural for _, plural in whole)
+    assert kinds["secrets"] == 3, "the revision twice, and the cluster's own Secret"
+    for after in range(len(whole)):
+        key = ObjectKey(place.namespace, f"cut-{after}")
+        assert await writes_until_death(releases, key, monkeypatch, after=after) == whole[:after]
+        await releases.install(key, values(pipeline=key.name))
+        assert await releases.release(key) is ReleaseState.DEPLOYED
+        cluster = present(await releases.cluster(key))
+        assert (cluster.generation, cluster.workers) == (1, 2), after
+        releases.note_change(key)
+        assert (await releases.objects(key, urgent=False)).damage == (), after
+
+
+class Dead(BaseException):
+    """The operator's process is gone, as an exception that nothing handles."""
+
+
+async def writes_until_death(
+    releases: HelmReleases, key: ObjectKey, monkeypatch: pytest.MonkeyPatch, *, after: int | None
+) -> list[tuple[str, str]]:
+    """Install the first revision and die before the write that follows so many; return the verb and kind of each."""
+    written: list[tuple[str, str]] = []
+
+    def watched(verb: str) -> Callable[..., Awaitable[Any]]:
+        write = getattr(ApiServer, verb)
+
+        async def until_death(api: ApiServer, resource: Resource, **request: Any) -> Any:
+            if len(written) == after:
+                raise Dead
+            answer = await write(api, resource, **request)
+            written.append((verb, resource.plural))
+            return answer
+
+        return until_death
+
+    with monkeypatch.context() as patched:
+        for verb in ("create", "replace"):
+            patched.setattr(ApiServer, verb, watched(verb))
+        if after is None:
+            await releases.install(key, values(pipeline=key.name))
+        else:
+            with pytest.raises(Dead):
+                await releases.install(key, values(pipeline=key.name))
+    return written
 
 
 @pytest.mark.parametrize("after", [0.15, 0.4, 0.8, 1.2])
