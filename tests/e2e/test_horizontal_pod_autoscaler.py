@@ -27,7 +27,7 @@ WANTED: Final = "wanted"
 @pytest.fixture(scope="module")
 def metrics(kubectl: Kubectl, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """Return the values of the cluster's external metrics."""
-    with external_metrics(kubectl, nodes.host(NODES[0]), tmp_path_factory.mktemp("metrics")) as values:
+    with external_metrics(kubectl, nodes, NODES[0], tmp_path_factory.mktemp("metrics")) as values:
         yield values
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.kubernetes.kubectl import Kubectl, Object
+from harness.kubernetes.nodes import Nodes
 from harness.waiting import eventually
 from harness.web_server import Quiet, serving
 
@@ -23,14 +24,21 @@ GROUP: Final = "external.metrics.k8s.io"
 VERSION: Final = "v1beta1"
 _API_SERVICE: Final = f"{VERSION}.{GROUP}"
 _NAME: Final = "external-metrics"
+_ROOT: Final = f"/apis/{GROUP}/{VERSION}"
+_RESOURCES: Final[Object] = {
+    "kind": "APIResourceList",
+    "apiVersion": "v1",
+    "groupVersion": f"{GROUP}/{VERSION}",
+    "resources": [],
+}
 
 
 @contextmanager
-def external_metrics(kubectl: Kubectl, host: str, folder: Path) -> Iterator[dict[str, int]]:
-    """Serve the API at an address of this machine that nodes reach; yield the values by metric, which a test changes.
+def external_metrics(kubectl: Kubectl, nodes: Nodes, node: str, folder: Path) -> Iterator[dict[str, int]]:
+    """Serve the API at an address of this machine; yield the values by metric, which a test changes.
 
-    The Service is in kubectl's namespace, and the certificate in `folder`. The API is gone afterwards: while one does
-    not answer, no namespace can be deleted.
+    The API server runs on `node`. The Service is in kubectl's namespace, and the certificate in `folder`. The API is
+    gone afterwards: while one does not answer, no namespace can be deleted.
     """
     values: dict[str, int] = {}
 
@@ -44,9 +52,14 @@ def external_metrics(kubectl: Kubectl, host: str, folder: Path) -> Iterator[dict
             self.end_headers()
             self.wfile.write(text)
 
+    host = nodes.host(node)
     with serving(Handler, host=host, tls=_certified(folder)) as port:
+        kubectl.apply(*_service(host, port))
+        # Registered earlier, the API server may connect before the node routes the Service's address.  What answers
+        # there then is a gateway outside of the cluster, and the API server keeps that connection for each check.
+        eventually(f"{node} reaches the Service", lambda: _is_reached(kubectl, nodes, node), seconds=60)
         try:
-            kubectl.apply(*_registration(kubectl.namespace, host, port))
+            kubectl.apply(_registration(kubectl.namespace))
             eventually(f"{_API_SERVICE} is available", lambda: _is_available(kubectl), seconds=60)
             yield values
         finally:
@@ -55,11 +68,10 @@ def external_metrics(kubectl: Kubectl, host: str, folder: Path) -> Iterator[dict
 
 def _answer(path: str, values: Mapping[str, int]) -> Object:
     """Return what a path answers: the API's resources, or the value of the metric that its last word names."""
-    root = f"/apis/{GROUP}/{VERSION}"
-    if path.rstrip("/") == root:
-        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": []}
+    if path.rstrip("/") == _ROOT:
+        return _RESOURCES
     name = path.rpartition("/")[2]
-    if not path.startswith(f"{root}/namespaces/") or name not in values:
+    if not path.startswith(f"{_ROOT}/namespaces/") or name not in values:
         return {}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     item = {"metricName": name, "metricLabels": {}, "timestamp": now, "value": str(values[name])}
@@ -76,7 +88,7 @@ def _certified(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _registration(namespace: str, host: str, port: int) -> tuple[Object, ...]:
+def _service(host: str, port: int) -> tuple[Object, ...]:
     ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
     service: dict[str, Any] = {
         "apiVersion": "v1",
@@ -91,7 +103,11 @@ def _registration(namespace: str, host: str, port: int) -> tuple[Object, ...]:
         "metadata": {"name": _NAME},
         "subsets": [{"addresses": [{"ip": host}], "ports": [{**ports[0], "port": port}]}],
     }
-    api_service = {
+    return service, endpoints
+
+
+def _registration(namespace: str) -> Object:
+    return {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
         "metadata": {"name": _API_SERVICE},
@@ -104,7 +120,14 @@ def _registration(namespace: str, host: str, port: int) -> tuple[Object, ...]:
             "service": {"name": _NAME, "namespace": namespace, "port": 443},
         },
     }
-    return service, endpoints, api_service
+
+
+def _is_reached(kubectl: Kubectl, nodes: Nodes, node: str) -> bool:
+    address = kubectl.run("get", "service", _NAME, "--output=jsonpath={.spec.clusterIP}")
+    words = ("curl", "--insecure", "--silent", "--max-time", "5", f"https://{address}{_ROOT}")
+    answer = nodes.run(node, *words, check=False)
+    assert answer == json.dumps(_RESOURCES), answer or "no answer"
+    return True
 
 
 def _is_available(kubectl: Kubectl) -> bool:
