@@ -24,6 +24,7 @@ from fencepost.fence.postgresql.schema import create_schema
 from fencepost.fence.postgresql.session import Connection, Session
 from fencepost.fence.postgresql.table import PostgresqlFenceTable
 from fencepost.sinks import BatchToken, PurgeToken
+from fencepost.sinks.postgresql import staging_task
 from fencepost.sinks.postgresql.postgresql_sink import TableSink
 from fencepost.sinks.postgresql.staging_task import Access
 from fencepost.testing.sinks import SinkContract, Subject
@@ -176,8 +177,6 @@ class Driver:
 
 def numbered(task: Any, number: int) -> Callable[..., Iterator[int]]:
     """Return the task's `write` under another number of a Spark task."""
-    from fencepost.sinks.postgresql import staging_task  # noqa: PLC0415
-
     def write(batches: Iterator[pa.RecordBatch], token: BatchToken) -> Iterator[int]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(staging_task, "_task_number", lambda: number)
@@ -426,6 +425,41 @@ def test_an_exception_of_the_transform_stays_what_it_is(shop: Shop) -> None:
 
     with pytest.raises(ValueError, match="the author's"):
         list(driver.sink.task().write(failing(), token))
+    assert not staging_task._kept, "the next task does not meet what is left of this one"
+
+
+def test_a_worker_logs_in_once_and_again_after_its_connection_ended(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected between two batches: the server ends the connection; an hour passes; the worker forks."""
+    logins = [0]
+    driver = Driver.begin(shop, patience=20.0)
+    staging_task._kept.clear()  # of a test before, perhaps of another server
+    connect = Session.connect
+
+    def counted(session: Session) -> Connection:
+        logins[0] += session is not driver.fences.session
+        return connect(session)
+
+    monkeypatch.setattr(Session, "connect", counted)
+    driver.do()
+    driver.do()
+    assert logins == [1]
+    (kept,) = staging_task._kept
+    shop.run(f"SELECT pg_terminate_backend({kept.connection.info.backend_pid}, 10000)")  # noqa: S608 - a number
+    driver.do()
+    assert logins == [2]
+    (kept,) = staging_task._kept
+    staging_task._kept[:] = [replace(kept, since=kept.since - 3600)]
+    driver.plan()
+    driver.stage_task(driver.token({"t/0": (0, 0)}), 0)
+    assert (logins, kept.connection.closed) == ([3], True)
+    (kept,) = staging_task._kept
+    staging_task._kept[:] = [replace(kept, pid=kept.pid + 1)]
+    driver.stage_task(driver.token({"t/0": (0, 0)}), 0)
+    assert (logins, kept.connection.closed) == ([4], False)
+    kept.connection.close()
+    assert shop.stored() == every()
 
 
 @pytest.fixture

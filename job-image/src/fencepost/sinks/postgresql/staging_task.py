@@ -1,11 +1,16 @@
-"""The task's half of the PostgreSQL sink: stages the rows of a Spark task in one transaction."""
+"""The task's half of the PostgreSQL sink: stages the rows of a Spark task in one transaction.
+
+A Python worker keeps the connection of its last task for the next one: a login costs the server a process.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 62
 """Bits of an attempt's number."""
+LONGEST_IDLE: Final = 60.0
+"""Seconds after which a kept connection is not used again: firewalls forget one in minutes, without a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,20 @@ class Access:
     credentials: tuple[str, str]
     tls: TlsMaterial | None
     patience: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A connection without a task, of the process `pid`, since the time `since` of the monotonic clock."""
+
+    access: Access
+    connection: Connection
+    pid: int
+    since: float
+
+
+_kept: Final = list[_Kept]()
+"""At most one: all PostgreSQL sinks of a pipeline have the same access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +98,13 @@ class StagingTask:
         session = Session(
             access.endpoint, credentials=access.credentials, tls=access.tls, request_timeout=access.patience
         )
-        connection = Patience(access.patience, longest=access.patience).ask(session.connect)
+        connection = _taken(access) or Patience(access.patience, longest=access.patience).ask(session.connect)
         try:
             yield connection
-        finally:
+        except BaseException:  # also when Spark ends the task: what is left of this one must not reach the next one
             connection.close()
+            raise
+        _keep(access, connection)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -93,6 +116,30 @@ class StagingTask:
             if refuses_a_row(error):
                 raise PoisonRecord(f"sink {self.sink!r}: {' '.join(str(error).split())}") from error
             raise unreachable(self.sink, error) from error
+
+
+def _taken(access: Access) -> Connection | None:
+    """Return the kept connection if it still answers. Others are closed, but those of a process that forked this."""
+    try:
+        kept = _kept.pop()
+    except IndexError:
+        return None
+    if kept.pid != os.getpid():
+        return None
+    if kept.access == access and time.monotonic() - kept.since < LONGEST_IDLE:
+        with suppress(psycopg.Error, OSError):
+            kept.connection.execute("SELECT 1")
+            return kept.connection
+    kept.connection.close()
+    return None
+
+
+def _keep(access: Access, connection: Connection) -> None:
+    """Keep a connection for the next task, unless another thread's is kept."""
+    if _kept:
+        connection.close()
+    else:
+        _kept.append(_Kept(access, connection, os.getpid(), time.monotonic()))
 
 
 def unreachable(sink: str, error: Exception) -> DependencyDown:
