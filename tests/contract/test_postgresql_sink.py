@@ -177,6 +177,7 @@ class Driver:
 
 def numbered(task: Any, number: int) -> Callable[..., Iterator[int]]:
     """Return the task's `write` under another number of a Spark task."""
+
     def write(batches: Iterator[pa.RecordBatch], token: BatchToken) -> Iterator[int]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(staging_task, "_task_number", lambda: number)
@@ -446,7 +447,7 @@ def test_a_worker_logs_in_once_and_again_after_its_connection_ended(
     driver.do()
     assert logins == [1]
     (kept,) = staging_task._kept
-    shop.run(f"SELECT pg_terminate_backend({kept.connection.info.backend_pid}, 10000)")  # noqa: S608 - a number
+    shop.run(f"SELECT pg_terminate_backend({kept.connection.info.backend_pid}, 10000)")
     driver.do()
     assert logins == [2]
     (kept,) = staging_task._kept

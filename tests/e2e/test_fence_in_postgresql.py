@@ -77,12 +77,9 @@ def applied(place: Place, kubectl: Kubectl, database: Database, topic: str) -> P
     """Apply the example, at this topic and this database."""
     manifest = yaml.safe_load(example_file(EXAMPLE, "pipeline.yaml"))
     port = database.server.port
-    function = {**manifest["spec"]["sinks"][0]["function"]}
-    function["options"] = {"host": database.host, "port": str(port), "database": "postgres"}
     change = {
         "job": {"image": place.environment.job_image, "resources": {"requests": {"cpu": "20m"}}},
         "source": {"kafka": {"bootstrapServers": place.environment.kafka_cluster, "topics": [topic]}},
-        "sinks": [{"name": "orders", "function": function}],
         "checkpoint": {"postgresql": {"hosts": [database.host], "port": port, "database": "postgres"}},
         "restart": {"maxBackoff": "2s"},
         "deletionPolicy": "Delete",

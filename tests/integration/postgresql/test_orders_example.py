@@ -1,70 +1,79 @@
-"""The function of the example without Cassandra: a repetition changes nothing, and neither does a replaced driver."""
+"""The example without Cassandra: its transform, its table and the sink of its manifest, on a real PostgreSQL."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pyarrow as pa
 import pytest
+import yaml
 
-from fencepost import DependencyDown
-from fencepost.sinks.function import FunctionContext
+from fencepost.contract import PostgresqlSink
+from fencepost.errors import PoisonRecord
+from integration.postgresql.batches_beside import batches_beside
 from unit.examples.conftest import EXAMPLES, example
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 
 orders = example("orders-postgresql", "orders")
-PLACED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def socket(postgresql: str) -> Iterator[str]:
-    """Return the folder of PostgreSQL's socket; the example's table is empty."""
+def database(postgresql: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection; the example's table is empty."""
     with psycopg.connect(postgresql, autocommit=True) as connection:
         connection.execute((EXAMPLES / "orders-postgresql" / "schema.sql").read_bytes())
-        connection.execute("TRUNCATE orders")
-        yield next(part.removeprefix("host=") for part in postgresql.split() if part.startswith("host="))
+        yield connection
+        connection.execute("DROP TABLE orders; DROP SCHEMA fencepost CASCADE")
 
 
-def rows(*cents: int) -> pa.RecordBatch:
-    found = [
-        {
-            "topic": "t",
-            "partition": 0,
-            "offset": at,
-            "id": f"o-{at}",
-            "customer": "c",
-            "cents": paid,
-            "placed_at": PLACED,
-        }
-        for at, paid in enumerate(cents)
+def declared() -> PostgresqlSink:
+    """Return the sink of the manifest."""
+    manifest = yaml.safe_load((EXAMPLES / "orders-postgresql" / "pipeline.yaml").read_text())
+    (sink,) = manifest["spec"]["sinks"]
+    return PostgresqlSink(name=sink["name"], schema="public", **sink["postgresql"])
+
+
+def order(partition: int, offset: int) -> dict[str, Any]:
+    placed = (NOON + timedelta(seconds=offset)).isoformat()
+    return {"id": f"o-{partition}-{offset}", "customer": "c", "cents": offset * 5, "placedAt": placed}
+
+
+def test_a_batch_that_is_written_again_is_there_once_and_not_before_its_commit(
+    spark: SparkSession, postgresql: str, database: psycopg.Connection[Any]
+) -> None:
+    def value(partition: int, offset: int) -> bytes:
+        return json.dumps(order(partition, offset)).encode()
+
+    select = 'SELECT partition, "offset", id, customer, cents, placed_at FROM orders ORDER BY partition, "offset"'
+    with batches_beside(spark, postgresql, declared(), orders.transform, fences="fencepost", value=value) as batches:
+        batches.commit(20)
+        batches.write(30)  # injected: the driver does not come to its commit
+        assert database.execute("SELECT count(*) FROM orders").fetchall() == [(40,)]
+        batches.commit(30)
+    found = [(part, at, order(part, at)) for part in (0, 1) for at in range(30)]
+    assert database.execute(select.encode()).fetchall() == [
+        (part, at, one["id"], one["customer"], one["cents"], datetime.fromisoformat(one["placedAt"]))
+        for part, at, one in found
     ]
-    return pa.RecordBatch.from_pylist(found)
 
 
-def context(socket: str, token: int) -> FunctionContext:
-    options = {"host": socket, "database": "postgres", "username": "postgres"}
-    return FunctionContext(pipeline="p", epoch=1, version=1, token=token, offsets={"t/0": (0, 3)}, options=options)
+def test_an_order_without_an_id_is_a_bad_record(
+    spark: SparkSession, postgresql: str, database: psycopg.Connection[Any]
+) -> None:
+    def value(partition: int, offset: int) -> bytes:
+        one = order(partition, offset)
+        return json.dumps({**one, "id": None} if offset == 7 else one).encode()
 
-
-def stored(dsn: str) -> list[tuple[int, int]]:
-    with psycopg.connect(dsn) as connection:
-        return connection.execute('SELECT "offset", cents FROM orders ORDER BY "offset"').fetchall()
-
-
-def test_a_repetition_and_a_replaced_driver_change_no_row(postgresql: str, socket: str) -> None:
-    for token in (10, 10, 11):
-        orders.store(iter([rows(1, 2), rows()]), context(socket, token))
-    assert stored(postgresql) == [(0, 1), (1, 2)]
-    orders.store(iter([rows(7, 8, 9)]), context(socket, 5))  # injected: late, with other rows
-    assert stored(postgresql) == [(0, 1), (1, 2), (2, 9)]
-    orders.store(iter([rows(3, 4, 5)]), context(socket, 12))
-    assert stored(postgresql) == [(0, 3), (1, 4), (2, 5)]
-
-
-def test_a_database_that_is_away_is_an_outage(tmp_path: Path) -> None:
-    with pytest.raises(DependencyDown, match="does not answer"):
-        orders.store(iter([rows(1)]), context(str(tmp_path), 1))
+    with batches_beside(spark, postgresql, declared(), orders.transform, fences="fencepost", value=value) as batches:
+        batches.commit(5)
+        with pytest.raises(PoisonRecord, match='null value in column "id"'):
+            batches.write(10)
+    assert database.execute("SELECT count(*) FROM orders").fetchall() == [(10,)]
