@@ -27,6 +27,7 @@ def application(*, fleet: LatestList, objects: Objects, stores: OpenStores, toke
     routes = [
         Route("/", pages.whole),
         Route("/fleet", pages.rows),
+        Route("/fleet/refresh", pages.refresh),
         Route(place, of_pipeline.whole),
         Route(f"{place}/status", of_pipeline.status),
         Route(f"{place}/record", of_pipeline.record),

@@ -11,6 +11,8 @@ from typing import Any, Final
 from fencepost_cli.ports import Json
 from fencepost_operator.api import PAUSED_ANNOTATION, ObjectKey, State, asks_for_pause, condition_of, read_status
 
+ROWS: Final = 200
+"""Rows that a page has at first, and by which it grows when its end is shown: what is refreshed while one looks."""
 MOST_ROWS: Final = 2000
 """Rows of one page: a browser lays them out in some tenths of a second."""
 
@@ -44,11 +46,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which rows, and in which order: `sort` is a column's name, after a '-' the largest first."""
+    """Which rows, and in which order: `sort` is a column's name, after a '-' the largest first.
+
+    At most `shown` of them are on the page.
+    """
 
     words: str = ""
     state: str = ""
     sort: str = ""
+    shown: int = ROWS
 
     @property
     def column(self) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from fencepost_cli.console.fleet import COLUMNS, MOST_ROWS, NUMBERS, Choice, chosen, states
-from fencepost_cli.console.latest_list import LatestList
+from fencepost_cli.console.fleet import COLUMNS, MOST_ROWS, NUMBERS, ROWS, Choice, chosen, states
+from fencepost_cli.console.latest_list import LatestList, Seen
 from fencepost_cli.console.rendering import page, text_of
 from fencepost_operator.api import State
 
@@ -20,35 +20,43 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class FleetPages:
-    """Answers with the latest list, as the request's query chooses from it."""
+    """Answers with the list that was read last, as the request's query chooses from it."""
 
     fleet: LatestList
 
     def whole(self, request: Request) -> Response:
         """Return the page."""
-        values = self._values(_choice(request))
+        values = _values(self.fleet.last(), _choice(request))
         return page("fleet.html", {**values, "states": [state.value for state in State], "rows_html": _part(values)})
 
     def rows(self, request: Request) -> Response:
         """Return the rows, or nothing where the page has them already."""
-        values = self._values(_choice(request))
-        part = _part(values)
-        if request.query_params.get("seen") == part.version:
-            return Response(status_code=204)
-        return HTMLResponse(part.html)
+        return _rows(request, self.fleet.last())
 
-    def _values(self, choice: Choice) -> dict[str, Any]:
-        seen = self.fleet.now()
-        found = chosen(seen.rows, choice)
-        return {
-            "rows": found[:MOST_ROWS],
-            "matching": len(found),
-            "total": len(seen.rows),
-            "counts": states(seen.rows),
-            "choice": choice,
-            "seen": seen,
-            "columns": [(name, name in NUMBERS) for name in COLUMNS],
-        }
+    def refresh(self, request: Request) -> Response:
+        """Return the rows of the latest list, or nothing where the page has them already."""
+        return _rows(request, self.fleet.now())
+
+
+def _rows(request: Request, seen: Seen) -> Response:
+    part = _part(_values(seen, _choice(request)))
+    if request.query_params.get("seen") == part.version:
+        return Response(status_code=204)
+    return HTMLResponse(part.html)
+
+
+def _values(seen: Seen, choice: Choice) -> dict[str, Any]:
+    found = chosen(seen.rows, choice)
+    return {
+        "rows": found[: choice.shown],
+        "matching": len(found),
+        "more": min(choice.shown + ROWS, MOST_ROWS) if len(found) > choice.shown < MOST_ROWS else None,
+        "total": len(seen.rows),
+        "counts": states(seen.rows),
+        "choice": choice,
+        "seen": seen,
+        "columns": [(name, name in NUMBERS) for name in COLUMNS],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +80,13 @@ def _choice(request: Request) -> Choice:
         words=given.get("words", "")[:_LONGEST],
         state=given.get("state", "")[:_LONGEST],
         sort=given.get("sort", "")[:20],
+        shown=_number(given.get("shown", "")),
     )
+
+
+def _number(text: str) -> int:
+    """Return how many rows the query asks for."""
+    try:
+        return max(ROWS, min(int(text), MOST_ROWS))
+    except ValueError:
+        return ROWS

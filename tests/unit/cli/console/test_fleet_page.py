@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_cli.console.latest_list import INTERVAL
+from fencepost_cli.console.latest_list import INTERVAL, OLDEST
 from fencepost_cli.errors import CliError
 from unit.cli.console.bodies import Lists, pipeline
 from unit.cli.console.markup import elements, skeleton
@@ -76,10 +76,23 @@ def test_the_rows_are_sent_again_only_when_they_changed() -> None:
     seen = next(one.attributes["value"] for one in elements(first) if one.attributes.get("name") == "seen")
     assert client.get(f"/fleet?seen={seen}").status_code == 204
     lists.bodies = [pipeline(lag=2)]
-    assert client.get(f"/fleet?seen={seen}").status_code == 204
+    assert client.get(f"/fleet/refresh?seen={seen}").status_code == 204
     lists.now += INTERVAL
-    assert client.get(f"/fleet?seen={seen}").status_code == 200
+    assert client.get(f"/fleet/refresh?seen={seen}").status_code == 200
     assert lists.asked == 2
+
+
+def test_who_filters_does_not_wait_for_a_list_unless_the_last_one_is_old() -> None:
+    lists = Lists([pipeline(lag=1)])
+    client = lists.browser()
+    client.get("/")
+    lists.bodies = [pipeline("clicks")]
+    lists.now += OLDEST - 1
+    for path in ("/", "/fleet?words=shop", "/fleet?sort=name"):
+        assert names(client.get(path).text) == ["orders"]
+    assert lists.asked == 1
+    lists.now += 1
+    assert names(client.get("/fleet").text) == ["clicks"]
 
 
 def test_no_pipelines_yet() -> None:
@@ -102,6 +115,7 @@ def test_an_api_server_that_does_not_answer_is_named_with_the_remedy_and_the_old
     lists.error, lists.now = None, lists.now + INTERVAL
     assert names(client.get("/").text) == ["orders"]
     lists.error, lists.now = CliError("gone", remedy="wait"), lists.now + INTERVAL
+    assert client.get("/fleet/refresh").status_code == 200
     page = client.get("/").text
     assert names(page) == ["orders"]
     assert "The list is of 20" in page
@@ -127,10 +141,22 @@ def test_a_tenants_text_stays_text(text: str) -> None:
         assert one.attributes.get("href", "/").startswith(("/", "#"))
 
 
-def test_a_thousand_pipelines_are_one_page_and_one_list() -> None:
+def test_a_thousand_pipelines_are_one_list_and_a_page_that_grows() -> None:
     lists = Lists([pipeline(f"p{number}", f"team-{number % 40}", lag=number) for number in range(1000)])
     client = lists.browser()
-    assert len(names(client.get("/?sort=-lag").text)) == 1000
+    page, found = client.get("/?sort=-lag").text, list[str]()
+    for shown in (400, 600, 800, 1000):
+        assert "1,000 of 1,000 pipelines" in re.sub(r"\s+", " ", page)
+        found = names(page)
+        assert len(found) == shown - 200
+        (more,) = (one.attributes["hx-get"] for one in elements(page) if one.attributes.get("class") == "more")
+        assert more == f"/fleet?sort=-lag&shown={shown}"
+        page = client.get(more).text
+    assert names(page)[: len(found)] == found
+    assert names(page) == [f"p{number}" for number in reversed(range(1000))]
+    assert 'class="more"' not in page
+    for wrong in ("-1", "1e9", "9" * 5000, "x"):
+        assert len(names(client.get("/fleet", params={"shown": wrong}).text)) == 200
     assert len(names(client.get("/fleet?words=team-7%2F").text)) == 25
     assert lists.asked == 1
 

@@ -11,6 +11,7 @@ function move(step) {
   const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1);
   all[next].focus();
   all[next].closest("tr, li")?.scrollIntoView({ block: "nearest" });
+  if (next === all.length - 1) document.querySelector("a.more")?.click();
 }
 
 const KEYS = {
