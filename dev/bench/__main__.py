@@ -19,7 +19,7 @@ from bench.costs import (
     peers,
     scrapes,
 )
-from bench.delays import apply, latency, lost_node, page_delay, recovery, zombie
+from bench.delays import apply, console_pages, latency, lost_node, page_delay, recovery, zombie
 from bench.fleet import measure as fleet
 from bench.options import FOLDER, Options
 from bench.samples import Result
@@ -35,6 +35,7 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "long-backlog": backlog.measure_long,
     "latency": latency.measure,
     "operator-memory": operator_memory.measure,
+    console_pages.NAME: console_pages.measure,
 }
 IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     growth.NAME: growth.measure,

@@ -146,6 +146,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "operator-memory": distributions,
     "fleet": distributions,
     "images": distributions,
+    "console": distributions,
     "stateful": stateful_section,
 }
 
