@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 import pytest
 
+from fencepost.fence import FenceUnavailable
 from fencepost.state import chunks
 from fencepost.state.chunks import read_file, write_file
 from fencepost.state.errors import CheckpointDamaged, CheckpointFull
 from fencepost.state.memory import MemoryChunks
+from harness.waiting import eventually
 
 FILE = UUID(int=7)
 
@@ -80,8 +84,55 @@ class Counting:
         self.inside.delete(files)
 
 
-def test_a_file_has_at_most_a_window_of_chunks_in_memory() -> None:
+def test_a_request_has_a_window_of_chunks() -> None:
     store = Counting()
     write_file(store, FILE, io.BytesIO(bytes(41)), limit=41)
     assert sum(map(len, read_file(store, FILE, 41))) == 41
     assert store.sizes == [3, 3, 3, 2] * 2
+
+
+def test_one_window_is_received_while_another_is_stored() -> None:
+    store, content, windows = MemoryChunks(), io.BytesIO(bytes(36)), itertools.count(2)
+
+    def wait(_: str) -> None:
+        most = min(36, 12 * next(windows))
+        eventually("the next window is received", lambda: content.tell() == most, seconds=10, pause=0.001)
+
+    store.before = wait
+    assert write_file(store, FILE, content, limit=36) == 36
+
+
+def test_one_window_is_read_while_another_is_sent() -> None:
+    """And no more than one: what a slow client has not taken stays in the store."""
+    store, begun = MemoryChunks(), threading.Semaphore(0)
+    write_file(store, FILE, io.BytesIO(bytes(36)), limit=36)
+    store.before = lambda _: begun.release()
+    blocks = read_file(store, FILE, 36)
+    assert next(blocks) == bytes(4)
+    assert begun.acquire(timeout=10)
+    assert begun.acquire(timeout=10)
+    assert not begun.acquire(timeout=0.05)
+    assert sum(map(len, blocks)) == 32
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_a_window_that_cannot_be_stored_or_read_fails_the_file(failing: int) -> None:
+    asked: list[str] = []
+
+    def away(method: str) -> None:
+        asked.append(method)
+        if len(asked) == failing + 1:
+            raise FenceUnavailable("no replica answers")
+
+    store = MemoryChunks(before=away)
+    with pytest.raises(FenceUnavailable):
+        write_file(store, FILE, io.BytesIO(bytes(41)), limit=41)
+    assert asked == ["write"] * (failing + 1), "nothing is stored after it"
+    store.before = lambda _: None
+    write_file(store, FILE, io.BytesIO(bytes(41)), limit=41)
+    asked.clear()
+    store.before = away
+    found = []
+    with pytest.raises(FenceUnavailable):
+        found.extend(read_file(store, FILE, 41))
+    assert failing == 0 or len(b"".join(found)) == 12 * failing

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -64,7 +67,7 @@ def test_restart_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "boot").write_text("another\n")
     monkeypatch.setattr(file_cache, "BOOT_ID", tmp_path / "boot")
     assert not has(FileCache(tmp_path, most=100), file, 10)
-    assert not list(tmp_path.glob(f"*/{file}"))
+    assert not list(tmp_path.glob(f"*/{file}*"))
 
 
 def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
@@ -98,3 +101,52 @@ def test_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         context.setattr(Path, "open", full)
         file = put(cache, 10)
     assert not has(cache, file, 10)
+
+
+def _written_into(path: Path) -> None:
+    with path.open("r+b") as stream:
+        stream.write(b"y")
+
+
+def _torn(path: Path) -> None:
+    os.truncate(path, 5)
+    os.truncate(path, 10)
+
+
+def _replaced(path: Path) -> None:
+    (path.parent / "foreign").write_bytes(b"y" * 10)
+    (path.parent / "foreign").rename(path)
+
+
+def _cut_short(path: Path) -> None:
+    os.truncate(path, 5)
+
+
+@pytest.mark.parametrize("fault", [_written_into, _torn, _replaced, _cut_short])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_copy_that_another_process_changed_is_not_used(
+    tmp_path: Path, fault: Callable[[Path], None], restarts: bool
+) -> None:
+    """Another process of the pod changes a copy, while the service runs or while it does not: it is removed."""
+    cache = FileCache(tmp_path, most=100)
+    file, other = put(cache, 10), put(cache, 10)
+    (path,) = tmp_path.glob(f"*/{file}.*")
+    time.sleep(0.02)  # the clock of a file system ticks every few ms
+    fault(path)
+    found = FileCache(tmp_path, most=100) if restarts else cache
+    assert [has(found, file, 10), has(found, other, 10)] == [False, True]
+    assert not path.exists()
+    with found.writing(file) as copy:
+        copy.write(b"x" * 10)
+    assert has(found, file, 10)
+
+
+@pytest.mark.parametrize("name", ["{id}", "{id}.1.2.10", "{id}.1.2", "{id}.a.b.c", "state", "{id}.1.2.10.part"])
+def test_a_foreign_file_is_removed(tmp_path: Path, name: str) -> None:
+    file = put(FileCache(tmp_path, most=100), 10)
+    (folder,) = tmp_path.iterdir()
+    foreign = uuid4()
+    (folder / name.format(id=foreign)).write_bytes(b"y" * 10)
+    again = FileCache(tmp_path, most=100)
+    assert [has(again, file, 10), has(again, foreign, 10)] == [True, False]
+    assert len(list(folder.iterdir())) == 1

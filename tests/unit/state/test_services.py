@@ -162,7 +162,7 @@ def test_missing_chunk_is_an_error_and_not_a_short_file(served: Served, chunks: 
     file = served.checkpoint.open("state/a")
     assert isinstance(file, StoredFile)
     del chunks.chunks[file.id, 1]
-    for copy in (tmp_path / "cache").glob(f"*/{file.id}"):
+    for copy in (tmp_path / "cache").glob(f"*/{file.id}.*"):
         copy.unlink()
     assert ask(named(served, "GET", "op=OPEN").location, "GET").status == 500
     assert [type(error) for error in served.failed] == [CheckpointDamaged]
@@ -174,7 +174,7 @@ def test_what_fails_amid_a_file_is_reported_too(served: Served, chunks: MemoryCh
     file = served.checkpoint.open("state/a")
     assert isinstance(file, StoredFile)
     del chunks.chunks[file.id, WINDOW]
-    for copy in (tmp_path / "cache").glob(f"*/{file.id}"):
+    for copy in (tmp_path / "cache").glob(f"*/{file.id}.*"):
         copy.unlink()
     with pytest.raises(http.client.IncompleteRead):
         ask(named(served, "GET", "op=OPEN").location, "GET")

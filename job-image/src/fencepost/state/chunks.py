@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -15,7 +17,8 @@ CHUNK: Final = 512 * 1024
 LARGEST_FILE: Final = 4 * 1024**3
 """Bytes."""
 WINDOW: Final = 8
-"""Chunks that one file reads or writes at the same time; they are also what it holds in memory."""
+"""Chunks that one file reads or writes at the same time. It holds two windows in memory: one is sent or received while
+the other is read or written."""
 
 
 class ChunkStore(Protocol):
@@ -76,12 +79,22 @@ def write_file(store: ChunkStore, file: UUID, content: Readable, *, limit: int) 
     Raises CheckpointFull for more than `limit` bytes, FenceError.
     """
     length, part = 0, 0
-    while window := _window(content):
-        length += sum(map(len, window))
-        if length > limit:
-            raise CheckpointFull(f"a file of the checkpoint has more than {limit} bytes")
-        store.write(file, dict(enumerate(window, start=part)))
-        part += len(window)
+    with ThreadPoolExecutor(1, "chunks") as beside:
+        written: Future[None] | None = None
+        while window := _window(content):
+            length += sum(map(len, window))
+            if length > limit:
+                raise CheckpointFull(f"a file of the checkpoint has more than {limit} bytes")
+            parts = dict(enumerate(window, start=part))
+            part += len(window)
+            if written is not None:
+                written.result()
+            if len(window) < WINDOW:  # the last one, and of most files the only one
+                store.write(file, parts)
+                return length
+            written = beside.submit(store.write, file, parts)
+        if written is not None:
+            written.result()
     return length
 
 
@@ -96,12 +109,18 @@ def read_file(
     if start >= stop:
         return
     last = (stop - 1) // CHUNK
-    for first in range(start // CHUNK, last + 1, WINDOW):
-        parts = range(first, min(first + WINDOW, last + 1))
-        for part, content in zip(parts, store.read(file, parts), strict=True):
-            if len(content) != min(CHUNK, length - part * CHUNK):
-                raise CheckpointDamaged(f"part {part} of file {file} has {len(content)} bytes: it was not written so")
-            yield content[max(start - part * CHUNK, 0) : stop - part * CHUNK]
+    windows = [range(first, min(first + WINDOW, last + 1)) for first in range(start // CHUNK, last + 1, WINDOW)]
+    with ThreadPoolExecutor(1, "chunks") as beside:
+        found = store.read(file, windows[0])
+        for parts, following in zip_longest(windows, windows[1:]):
+            ahead = None if following is None else beside.submit(store.read, file, following)
+            for part, content in zip(parts, found, strict=True):
+                if len(content) != min(CHUNK, length - part * CHUNK):
+                    raise CheckpointDamaged(
+                        f"part {part} of file {file} has {len(content)} bytes: it was not written so"
+                    )
+                yield content[max(start - part * CHUNK, 0) : stop - part * CHUNK]
+            found = () if ahead is None else ahead.result()
 
 
 def _window(content: Readable) -> list[bytes]:

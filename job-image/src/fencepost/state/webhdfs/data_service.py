@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.fence.patience import Patience
-from fencepost.state.chunks import CHUNK, LARGEST_FILE, ChunkStore, PatientChunks, read_file, write_file
+from fencepost.state.chunks import LARGEST_FILE, ChunkStore, PatientChunks, read_file, write_file
 from fencepost.state.errors import NameServiceUnavailable
 from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
 from fencepost.state.webhdfs.authentication import Keys, ReadTicket, StoredTicket, Ticket, TicketExpired, UploadTicket
@@ -83,6 +83,10 @@ class DataService:
         if ticket.location:
             return self._read_metadata(ticket, request)
         start, stop = asked_range(request.parameters, ticket.length)
+        cached = self._cache.open(UUID(ticket.file), ticket.length)
+        if cached is not None:
+            cached.seek(start)
+            return Answer(status=HTTPStatus.OK, file=cached, length=stop - start)
         blocks = self._reported_blocks(ticket, start, stop)
         first = next(blocks, b"")  # a missing chunk is an answer here, and an end of the connection later
         return Answer(status=HTTPStatus.OK, blocks=chain((first,), blocks), length=stop - start)
@@ -101,14 +105,7 @@ class DataService:
         return PatientChunks(self._store, Patience(ticket.patience))
 
     def _blocks(self, store: ChunkStore, file: UUID, length: int, start: int, stop: int) -> Iterator[bytes]:
-        cached = self._cache.open(file, length)
-        if cached is not None:
-            with cached:
-                cached.seek(start)
-                while start < stop and (block := cached.read(min(CHUNK, stop - start))):
-                    start += len(block)
-                    yield block
-        elif stop - start == length:
+        if stop - start == length:
             with self._cache.writing(file) as copy:
                 for block in read_file(store, file, length):
                     copy.write(block)

@@ -1,14 +1,24 @@
-"""Recently stored and read files on the scratch volume, so that a restart on the same node reads no chunk."""
+"""Recently stored and read files on the scratch volume, so that a restart on the same node reads no chunk.
+
+Other processes can write to the volume.  The name of a file holds its inode, its time of change and its length as they
+were when it was complete, and a file that differs from its name is removed.  That costs one system call, where a digest
+of a gigabyte would cost seconds.  What is inside has the checksums of Spark and RocksDB.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 from uuid import UUID, uuid4
+
+log = logging.getLogger(__name__)
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -24,26 +34,37 @@ class FileCache:
         self._folder = folder / boot
         self._most = most
         self._lock = threading.Lock()
-        self._lengths: OrderedDict[UUID, int] = OrderedDict()
+        self._kept: OrderedDict[UUID, _Kept] = OrderedDict()
         self._total = 0
         self._folder.mkdir(parents=True, exist_ok=True)
+        found: list[_Kept] = []
         for path in folder.glob("*/*"):
-            if path.parent != self._folder or path.suffix:
+            kept = _Kept.of(path) if path.parent == self._folder else None
+            if kept is None:
                 path.unlink(missing_ok=True)
-        found = [(path.stat().st_mtime, path) for path in self._folder.iterdir()]
-        for _, path in sorted(found):
-            self._add(UUID(path.name), path.stat().st_size)
+            else:
+                found.append(kept)
+        for kept in sorted(found, key=lambda one: one.changed):
+            self._add(kept)
 
     def open(self, file: UUID, length: int) -> IO[bytes] | None:
-        """Return the open file, or None."""
+        """Return the open file; None where it is not there, or is not as it was written."""
         with self._lock:
-            if self._lengths.get(file) != length:
+            kept = self._kept.get(file)
+            if kept is None or kept.length != length:
                 return None
-            self._lengths.move_to_end(file)
-            try:
-                return (self._folder / str(file)).open("rb")
-            except OSError:
-                return None
+            self._kept.move_to_end(file)
+            path = self._folder / kept.name
+        try:
+            stream = path.open("rb")
+        except OSError:
+            return None
+        if kept.is_of(os.fstat(stream.fileno())):
+            return stream
+        log.warning("the copy of file %s on the scratch volume was changed: it is read from the database", file)
+        stream.close()
+        self._forget(kept)
+        return None
 
     @contextmanager
     def writing(self, file: UUID) -> Iterator[Copy]:
@@ -53,27 +74,68 @@ class FileCache:
         try:
             yield copy
             if copy.close():
-                self._keep(path, file, copy.length)
+                self._keep(path, file)
         finally:
             copy.close()
             path.unlink(missing_ok=True)
 
-    def _keep(self, path: Path, file: UUID, length: int) -> None:
+    def _keep(self, path: Path, file: UUID) -> None:
         try:
-            path.rename(self._folder / str(file))
+            kept = _Kept.now(file, path.stat())
+            path.rename(self._folder / kept.name)
         except OSError:  # a disk that fails makes a restart slower, as a full one does
             return
         with self._lock:
-            self._add(file, length)
+            self._add(kept)
 
-    def _add(self, file: UUID, length: int) -> None:
-        self._total += length - self._lengths.pop(file, 0)
-        self._lengths[file] = length
+    def _add(self, kept: _Kept) -> None:
+        self._remove(self._kept.pop(kept.file, None))
+        self._total += kept.length
+        self._kept[kept.file] = kept
         while self._total > self._most:
-            gone, freed = self._lengths.popitem(last=False)
-            self._total -= freed
+            self._remove(self._kept.popitem(last=False)[1])
+
+    def _remove(self, kept: _Kept | None) -> None:
+        if kept is not None:
+            self._total -= kept.length
             with suppress(OSError):
-                (self._folder / str(gone)).unlink()
+                (self._folder / kept.name).unlink()
+
+    def _forget(self, kept: _Kept) -> None:
+        with self._lock:
+            if self._kept.get(kept.file) == kept:
+                self._remove(self._kept.pop(kept.file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A complete file as it was when it became one: `changed` in ns since 1970, `length` in bytes."""
+
+    file: UUID
+    inode: int
+    changed: int
+    length: int
+
+    @classmethod
+    def now(cls, file: UUID, status: os.stat_result) -> _Kept:
+        return cls(file, status.st_ino, status.st_mtime_ns, status.st_size)
+
+    @classmethod
+    def of(cls, path: Path) -> _Kept | None:
+        """Return the file at a path; None where the name is none of a complete file, or the file differs from it."""
+        try:
+            name, *numbers = path.name.split(".")
+            found = cls(UUID(name), *map(int, numbers))
+            return found if found.name == path.name and found.is_of(path.stat()) else None
+        except (ValueError, TypeError, OSError):
+            return None
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}.{self.inode}.{self.changed}.{self.length}"
+
+    def is_of(self, status: os.stat_result) -> bool:
+        return self.now(self.file, status) == self
 
 
 class Copy:

@@ -18,10 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from io import BufferedIOBase
-from typing import Final, TypeAlias
+from typing import IO, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 log = logging.getLogger(__name__)
@@ -129,10 +129,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is answered.  `length` is that of all blocks, in bytes; `ends` closes the connection."""
+    """What is answered.  `length` is that of all blocks, in bytes; `ends` closes the connection.
+
+    A `file` is sent in place of blocks, from its position on, by the operating system: for a gigabyte that takes half
+    of the CPU time.
+    """
 
     status: int
     blocks: Iterable[bytes] = ()
+    file: IO[bytes] | None = None
     length: int = 0
     location: str | None = None
     ends: bool = False
@@ -259,9 +264,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self.server.expect_head(self.connection, None)
         answer = self.server.handle(request)
         lives = not answer.ends and request.body.discard() and request.headers.get("connection", "") != "close"
-        self._send(answer if lives else Answer(
-            status=answer.status, blocks=answer.blocks, length=answer.length, location=answer.location, ends=True
-        ))  # fmt: skip
+        self._send(answer if lives else replace(answer, ends=True))
         return lives
 
     def _send(self, answer: Answer) -> None:
@@ -277,6 +280,10 @@ class _Connection(socketserver.StreamRequestHandler):
             first = b""
         if first:
             self.connection.sendall(first)
+        if answer.file is not None:
+            with answer.file as file:
+                if answer.length and self.connection.sendfile(file, file.tell(), answer.length) < answer.length:
+                    raise ConnectionError("the file ends early")
 
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
