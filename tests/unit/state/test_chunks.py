@@ -132,7 +132,7 @@ def test_a_window_that_cannot_be_stored_or_read_fails_the_file(failing: int) -> 
     write_file(store, FILE, io.BytesIO(bytes(41)), limit=41)
     asked.clear()
     store.before = away
-    found = []
+    found: list[bytes] = []
     with pytest.raises(FenceUnavailable):
         found.extend(read_file(store, FILE, 41))
     assert failing == 0 or len(b"".join(found)) == 12 * failing
