@@ -113,8 +113,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         top.error(f"--pipelines is for {', '.join(BY_SIZE)}")
     if found.rounds and "all" not in found.names and not set(found.names) & set(WITH_OPTIONS):
         top.error(f"--rounds is for {', '.join(WITH_OPTIONS)}")
-    if (found.before_job or found.before_operator) and not set(found.names) & set(STARTS):
-        top.error(f"--before-job and --before-operator are for {', '.join(STARTS)}")
+    if (found.before_job or found.before_operator) and not set(found.names) & {*STARTS, stateful.NAME}:
+        top.error(f"--before-job and --before-operator are for {', '.join(STARTS)} and, as its image, {stateful.NAME}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -81,7 +82,7 @@ def large(found: Figures) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of a gigabyte of state, and of the chunks."""
     yield "", "n", "p50", "p95", "max", "unit"
     for one in found.samples:
-        if one.n and one.name.startswith(("1 GB, ", "chunks ")):
+        if one.n and re.match(r"\d+ GB, |chunks ", one.name):
             yield one.name, str(one.n), *(number(one.at(share)) for share in (0.5, 0.95, 1.0)), one.unit
 
 

@@ -1,4 +1,4 @@
-"""A gigabyte of state: from SIGKILL of the driver to the next commit, with the worker's files and without."""
+"""Gigabytes of state: from SIGKILL of the driver to the next commit, with the worker's files and without."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from harness.kubernetes.kubectl import KubectlError
 TOPIC: Final = "bench-stateful-large"
 PARTITIONS: Final = 4
 KEYS: Final = 1_000_000
+"""Of a gigabyte."""
 SIZE: Final = 1_000
 """Bytes of a value, which is the state of its key."""
 PER_BATCH: Final = 50_000
@@ -37,45 +38,56 @@ LOCAL: Final = "files of the worker"
 REMOTE: Final = "files of Cassandra"
 
 
-def measure(scene: Scene, console: Console, *, image: str | None) -> list[Sample]:
-    """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away."""
+def measure(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
+    """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away.
+
+    Disks need about twelve times the state: Kafka's log, the chunks with what compactions replaced, and the worker's
+    copies beside RocksDB's own files.
+    """
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
+    keys = gigabytes * KEYS
     try:
-        console.line(f"stateful: producing {KEYS:,} records of {SIZE:,} bytes")
-        produce(scene.environment.kafka_host, TOPIC, map(_record, range(KEYS)))
-        return _measured(scene, console, image=image)
+        console.line(f"stateful: producing {keys:,} records of {SIZE:,} bytes")
+        produce(scene.environment.kafka_host, TOPIC, map(_record, range(keys)))
+        return _measured(scene, console, gigabytes, image=image)
     finally:
         Topics(scene.environment.kafka_host).delete(TOPIC)
 
 
-def _measured(scene: Scene, console: Console, *, image: str | None) -> list[Sample]:
-    schedule = f"{KEYS // PER_BATCH}x{PER_BATCH},1x{PER_BATCH}"
-    job: dict[str, Any] = {"args": ["large", schedule, "fenced"], **({"image": image} if image else {})}
-    scene.apply({"job": job, "source": {"kafka": {"topics": [TOPIC]}}})
-    wait_for_commit(scene, past=KEYS - 1, seconds=RUN_SECONDS)
-    with flowing(scene.environment.kafka_host):
+def _measured(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
+    keys = gigabytes * KEYS
+    schedule = f"{keys // PER_BATCH}x{PER_BATCH},1x{PER_BATCH}"
+    job: dict[str, Any] = {
+        "args": ["large", schedule, "fenced"],
+        "scratchSize": f"{5 + 3 * gigabytes}Gi",
+        **({"image": image} if image else {}),
+    }
+    room = {"maxBytes": f"{3 * gigabytes}Gi"}
+    scene.apply({"job": job, "state": room, "source": {"kafka": {"topics": [TOPIC]}}})
+    wait_for_commit(scene, past=keys - 1, seconds=gigabytes * RUN_SECONDS)
+    with flowing(scene.environment.kafka_host, keys):
         _settle(scene, console)
-        found = {}
+        found, memory = {}, []
         for where, before, kills in ((LOCAL, _nothing, 10), (REMOTE, _forget, 5)):
 
             def stop(before: Callable[[Scene], None] = before) -> Killed:
                 time.sleep(STEADY_SECONDS)
+                memory.append(_resident_bytes(scene) / 2**20)
                 before(scene)
                 return scene.signal_driver("KILL")
 
             found[f", {where}"], _ = recoveries(f"stateful: {where}", scene, console, stop, times=kills)
-        memory = _resident_bytes(scene) / 2**20
     return [
         *(
             Sample(f"{name}{suffix}", "s", [span for one in all_ if (span := one.between(*ends)) is not None])
             for suffix, all_ in found.items()
             for name, *ends in (
-                ("1 GB, kill to commit", "killed", "committed"),
-                *((f"1 GB, {step}", first, last) for step, first, last, _ in STEPS),
+                (f"{gigabytes} GB, kill to commit", "killed", "committed"),
+                *((f"{gigabytes} GB, {step}", first, last) for step, first, last, _ in STEPS),
             )
         ),
-        Sample("1 GB, state in Cassandra", "MiB", [_state_bytes(scene) / 2**20]),
-        Sample("1 GB, worker's memory", "MiB", [memory]),
+        Sample(f"{gigabytes} GB, state in Cassandra", "MiB", [_state_bytes(scene) / 2**20]),
+        Sample(f"{gigabytes} GB, worker's memory", "MiB", memory),
     ]
 
 
@@ -118,14 +130,14 @@ def _resident_bytes(scene: Scene) -> int:
 
 
 @contextmanager
-def flowing(servers: str) -> Iterator[None]:
-    """Produce at RATE while the block runs."""
+def flowing(servers: str, keys: int) -> Iterator[None]:
+    """Produce changes of these keys at RATE while the block runs."""
     stop = threading.Event()
 
     def changes() -> Iterator[Mapping[str, Any]]:
         chance = random.Random(27)
         while not stop.wait(0.1):
-            yield from (_record(chance.randrange(KEYS)) for _ in range(round(RATE / 10)))
+            yield from (_record(chance.randrange(keys)) for _ in range(round(RATE / 10)))
 
     sending = threading.Thread(target=produce, args=[servers, TOPIC, changes()], name="load of the large state")
     sending.start()

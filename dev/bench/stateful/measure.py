@@ -1,6 +1,7 @@
 """`python -m bench stateful`: Fencepost, native Structured Streaming and PyFlink, in turns over one topic.
 
-Parts with ten million keys are measured where `--only` names them: to fill the state takes minutes.
+Parts with ten million keys, or with more than a gigabyte of state, are measured where `--only` names them: to fill the
+state takes minutes. `--before-job` is an image that all parts run in place of the testbed's.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -47,12 +49,16 @@ def _chunks(scene: Scene, console: Console, options: Options) -> list[Sample]:  
     return chunks.measure(scene)
 
 
-def _large(scene: Scene, console: Console, options: Options) -> list[Sample]:
-    return large.measure(scene, console, image=options.before_job)
+def _large(gigabytes: int, scene: Scene, console: Console, options: Options) -> list[Sample]:
+    return large.measure(scene, console, gigabytes, image=options.before_job)
 
 
-OTHERS: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {"chunks": _chunks, "1 GB": _large}
+OTHERS: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {
+    "chunks": _chunks,
+    **{f"{gigabytes} GB": partial(_large, gigabytes) for gigabytes in (1, 3, 10)},
+}
 """Parts with samples of their own."""
+LARGEST: Final = {"3 GB", "10 GB"}
 PARTS: Final = (*BATCHES, *OTHERS)
 """In the order of measuring; the first pipeline makes the keyspace of the chunks."""
 ONCE: Final = {
@@ -65,7 +71,9 @@ ONCE: Final = {
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts, in rounds; each figure is kept as soon as it is there."""
     rounds = options.rounds or ROUNDS
-    parts = [part for part in options.chosen(list(PARTS)) if options.only or keys_of(part) == KEYS]
+    parts = [
+        part for part in options.chosen(list(PARTS)) if options.only or (keys_of(part) == KEYS and part not in LARGEST)
+    ]
     journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
     left = [
         (number, part)
