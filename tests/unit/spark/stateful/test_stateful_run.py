@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from fencepost.state.chunks import ChunkStore
 from fencepost.state.fence_committer import tree_of
 from fencepost.state.memory import MemoryChunks, MemoryFileIndex
 from fencepost.state.progress import Committed, unpack_committed
+from fencepost.state.webhdfs import http_server
 from fencepost.state.webhdfs.authentication import Keys
 from unit.driver.loop_world import PIPELINE, FakeRecords, World, config
 
@@ -273,6 +275,29 @@ def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pi
     reports = [report.event_time for report in pipeline.reports if report.event_time is not None]
     assert again.late_rows == sum(event_time.late_rows for event_time in reports)
     assert len(reports) == len(pipeline.reports) - 2, "the first batch of a run has none before it"
+
+
+def test_a_task_may_take_longer_than_a_connection_stands_still(
+    made: Callable[[], Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark opens the file of a partition's changes when a task begins, and writes it when the task ends."""
+    undisturbed = made()
+    undisturbed.run()
+    monkeypatch.setattr(http_server, "STALL_DEADLINE", 0.5)
+    slow = replace(made(), function=slowly)
+    slow.run()
+    assert slow.outcome() == undisturbed.outcome()
+
+
+def slowly(events: DataFrame, context: StreamContext) -> DataFrame:
+    """Count as `stream` does, in two seconds per partition."""
+    counted = stream(events, context)
+    return counted.mapInArrow(_after_two_seconds, counted.schema)
+
+
+def _after_two_seconds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    time.sleep(2)
+    yield from batches
 
 
 def test_a_byte_of_the_state_that_has_changed_ends_the_run_and_changes_no_count(made: Callable[[], Pipeline]) -> None:

@@ -40,7 +40,9 @@ first, since a streamed upload on a connection that just ended is not repeated."
 SWEEP: Final = 0.2
 """Seconds between two looks at these deadlines."""
 STALL_DEADLINE: Final = 60.0
-"""Seconds for which a body may stand still."""
+"""Seconds for which an answer, and a body that no handler reads, may stand still."""
+PROBES: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6))
+"""After a minute of silence, in seconds: the operating system ends the connection of a host that is gone."""
 DISCARDED: Final = 64 * 1024
 """Bytes of an unread body that are discarded, so that the connection stays open for the next request."""
 
@@ -231,9 +233,15 @@ class HttpServer(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.StreamRequestHandler):
     server: HttpServer
-    timeout = STALL_DEADLINE
     disable_nagle_algorithm = True
     rbufsize = 64 * 1024
+
+    def setup(self) -> None:
+        """Have the operating system look whether the client's host is still there."""
+        super().setup()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in PROBES:
+            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def handle(self) -> None:
         """Answer requests until either side ends the connection."""
@@ -262,9 +270,13 @@ class _Connection(socketserver.StreamRequestHandler):
             return False
         request = _parsed(line, self.rfile, sender)
         self.server.expect_head(self.connection, None)
+        # A body that is stored may stand still: Spark opens the file of a partition's changes when a task begins, and
+        # writes it when the task ends.
         answer = self.server.handle(request)
+        self.connection.settimeout(STALL_DEADLINE)
         lives = not answer.ends and request.body.discard() and request.headers.get("connection", "") != "close"
         self._send(answer if lives else replace(answer, ends=True))
+        self.connection.settimeout(None)
         return lives
 
     def _send(self, answer: Answer) -> None:
