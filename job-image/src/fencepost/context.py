@@ -37,7 +37,8 @@ class RecordContext:
     `token` is the fencing token of the batch and the write timestamp of its rows, in µs: it grows with every batch and
     every takeover, so a store that keeps the highest one it saw refuses a replaced driver.  `version` is that of the
     fence row when the batch began.  `offsets` maps 'topic/partition' to [start, until).  While the session warms up the
-    transform gets an empty batch: `offsets` is empty, and `token` is WARM_TOKEN, under which nothing may be written.
+    transform gets an empty batch: `offsets` is empty, and `token` is WARM_TOKEN, under which nothing may be written.  A
+    run that waits for its epoch, and one that looks for a bad record, gives it records under that token as well.
     """
 
     pipeline: str

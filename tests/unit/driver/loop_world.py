@@ -134,6 +134,8 @@ class FakeEngine:
     gaps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By partition: offsets [start, until) without a record."""
     batches: list[Batch] = field(default_factory=list)
+    rehearsed: list[Batch] = field(default_factory=list)
+    rehearses: Callable[[], object] = lambda: None
     sightings: Callable[[Range], tuple[Sighting, ...]] = lambda _: ()
     memory: WorkerMemory = field(default_factory=WorkerMemory)
     cores: int = 0
@@ -164,7 +166,8 @@ class FakeEngine:
         )
 
     def rehearse(self, batch: Batch) -> None:
-        raise AssertionError(f"only an isolation rehearses {batch}")
+        self.rehearsed.append(batch)
+        self.rehearses()
 
     def keep_warm(self) -> None:
         self.warmed += 1

@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.driver.loop import Loop
 from fencepost.driver.planning.awaiting import EXERCISE, LOOK, STANDBY_LOOK
+from fencepost.errors import PoisonRecord
 from fencepost.fence import Fenced, FenceMissing, FenceUnavailable
 from unit.driver.loop_world import FakeEngine, FakeLog, World
 
@@ -91,7 +92,30 @@ def test_its_workers_are_exercised_meanwhile(world: World) -> None:
     world.run()
     loop, engine = waiting(world, epoch=world.row().epoch + 1, idle=int(3.5 * EXERCISE / 0.05))
     loop.run()
-    assert engine.warmed == 3
+    assert [batch.spans() for batch in engine.rehearsed] == 3 * [{"t/0": (0, 30), "t/1": (0, 20)}], (
+        "records that are committed"
+    )
+    assert (engine.warmed, engine.batches) == (0, [])
+
+
+def test_it_does_not_end_where_committed_records_cannot_be_read_again(world: World) -> None:
+    """Injected: one of them fails, as the one that a run before has set aside."""
+
+    def fail() -> None:
+        raise PoisonRecord("t/0 offset 3: not a number")
+
+    world.run()
+    loop, engine = waiting(world, epoch=world.row().epoch + 1, idle=int(3.5 * EXERCISE / 0.05))
+    engine.rehearses = fail
+    loop.run()
+    assert (len(engine.rehearsed), engine.warmed) == (1, 3), "it is tried once; empty batches keep the workers"
+
+
+def test_a_pipeline_without_commits_is_exercised_with_empty_batches() -> None:
+    world = World()
+    loop, engine = waiting(world, epoch=world.take_over())
+    loop.exercise()
+    assert (engine.rehearsed, engine.warmed) == ([], 1)
 
 
 @pytest.mark.parametrize(("stands_by", "seconds"), [(False, LOOK), (True, STANDBY_LOOK)])

@@ -39,7 +39,7 @@ from fencepost.driver.reporting.commit_report import Report, Stopwatch
 from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.driver.stopping import check_held
 from fencepost.errors import DataLoss, DependencyDown, DriverError, replaced, suspects_record
-from fencepost.fence import Fence, FenceRow
+from fencepost.fence import Fence, FenceError, FenceRow
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,7 @@ class Loop:
         self._exercised = now()
         self._in_progress: InProgress | None = None
         self._looks_in_vain = 0
+        self._rehearses = True
 
     @property
     def life(self) -> tuple[FenceRow, int] | None:
@@ -160,6 +161,28 @@ class Loop:
         self._claimed(self._row)
         self._show()
 
+    def exercise(self, row: FenceRow | None = None) -> None:
+        """Read and transform the newest committed records, and write nothing: a first batch needs all that this loads.
+
+        `row` says which these are; None asks the fence.  An empty batch reads nothing.  It is enough where there are no
+        such records, or one of them fails: the run that works has passed or set aside all of them, so that is no reason
+        to end one that waits.
+        """
+        try:
+            batch = self._newest(row or self._fence.read()) if self._rehearses else EMPTY
+            if not batch.is_empty:
+                self._engine.rehearse(batch)
+                return
+        except Stopping:
+            return
+        except (FenceError, DriverError) as error:
+            self._rehearses = False
+            log.warning("committed records are not read beside the run that works: %s", error)
+        self._engine.keep_warm()
+
+    def _newest(self, row: FenceRow | None) -> Batch:
+        return EMPTY if row is None else plan.newest(row, self._polling.now(), self._config.source.topics)
+
     def run(self) -> None:
         """Claim once the epoch has begun, then batch after batch until `stop`; whatever goes wrong is raised."""
         try:
@@ -177,7 +200,7 @@ class Loop:
             self._fence,
             self._config,
             stop=self._stop,
-            exercise=self._engine.keep_warm,
+            exercise=self.exercise,
             wait=self._wait,
             now=self._now,
         )

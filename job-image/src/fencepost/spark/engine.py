@@ -142,6 +142,7 @@ class SparkEngine:
     def rehearse(self, batch: Batch) -> None:
         """Read and transform a batch, and write nothing: its token is WARM_TOKEN. Raises DriverError."""
         self._let_failed_tasks_end()
+        self._compile()
         context = batch_context.of_warm_up(self._config, self._spark, batch, states=self._states)
         self._run(slices(batch.ranges, self._cores(), left_out=self._left_out), context, check=False)
 

@@ -55,22 +55,26 @@ def await_epoch(
     config: DriverConfig,
     *,
     stop: threading.Event,
-    exercise: Callable[[], None],
+    exercise: Callable[[FenceRow | None], None],
     wait: Callable[[float], object],
     now: Callable[[], float] = time.monotonic,
 ) -> None:
     """Return when the run's epoch begins; at once for a run that awaits none.
 
-    `exercise` keeps the workers warm meanwhile.  A database that does not answer is asked again: the run that works may
-    need it just as little.  A look is a cheap read, which takes no part in the transactions of the run that works; what
-    it finds is confirmed by a linearizable one, as is twice per minute that nothing was missed.
+    `exercise` keeps the workers warm meanwhile; it gets the row as it was half a minute before.  A database that does
+    not answer is asked again: the run that works may need it just as little.  A look is a cheap read, which takes no
+    part in the transactions of the run that works; what it finds is confirmed by a linearizable one, as is twice per
+    minute that nothing was missed.
     Raises Stopping once `stop` is set, Fenced, FenceMissing.
     """
+    row: FenceRow | None = None
     exercised, is_certain = now(), True
     while config.awaits_epoch:
         try:
-            if (is_certain or fence.read_epoch() != config.epoch - 1) and has_begun(fence.read(), config):
-                return
+            if is_certain or fence.read_epoch() != config.epoch - 1:
+                row = fence.read()
+                if has_begun(row, config):
+                    return
             is_certain = False
         except FenceUnavailable as error:
             log.warning("the fence row cannot be read: %s", error)
@@ -78,5 +82,5 @@ def await_epoch(
         if stop.is_set():
             raise Stopping
         if now() - exercised >= EXERCISE:
-            exercise()
+            exercise(row)
             exercised, is_certain = now(), True
