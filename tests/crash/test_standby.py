@@ -100,6 +100,57 @@ async def test_the_batch_in_which_the_run_died_is_repeated_by_the_standby() -> N
     assert stage.pipeline.status.mixed_output == ()
 
 
+@CLUSTERS
+async def test_it_takes_over_from_a_frozen_driver_within_seconds(cluster: dict[str, int]) -> None:
+    """Injected: SIGSTOP of the driver, inside a batch that takes a minute and has just begun."""
+    stage = await standing(cluster=cluster)
+    working, standby = both(stage)
+    working.batch_takes = timedelta(minutes=1)
+    await stage.until(lambda: not stage.row.is_between_batches)
+    await stage.run(20)
+    assert (stage.epoch, working.alive) == (1, True), "a long batch with heartbeats is not a frozen driver"
+    frozen, working.frozen = stage.world.now, True
+    await taken_over(stage, standby)
+    assert present(stage.pipeline.status.failure).reason == Reason.HEARTBEAT_LOST
+    assert present(standby.committed_at) - frozen <= timedelta(seconds=7), "steps of this world: 0.5 s"
+    assert stage.pipeline.status.pages == ()
+
+
+async def test_a_false_alarm_costs_an_epoch_and_never_a_row() -> None:
+    """Injected: the heartbeats of a driver that works on a long batch do not arrive; it writes to the end of that."""
+    stage = await standing()
+    working, standby = both(stage)
+    working.batch_takes = timedelta(seconds=30)
+    working.is_mute = True
+    await taken_over(stage, standby)
+    commits = list(working.commits)
+    await stage.run(60)
+    assert (working.alive, working.commits) == (False, commits)
+    await stage.until(lambda: is_standing(stage))
+    stage.check_commits()
+
+
+async def test_a_driver_that_commits_is_not_replaced_for_want_of_heartbeats() -> None:
+    """Injected: no heartbeat arrives, and batches take a second."""
+    stage = await standing(batchInterval="500ms")
+    working, _ = both(stage)
+    working.batch_takes = timedelta(seconds=1)
+    working.is_mute = True
+    await stage.run(120)
+    assert (stage.epoch, working.alive) == (1, True)
+
+
+async def test_a_driver_of_an_older_image_has_no_heartbeats_and_is_not_judged_by_them() -> None:
+    """Injected: a long batch of a driver that knows none."""
+    stage = await standing()
+    working, _ = both(stage)
+    working.config = replace(working.config, heartbeat=0.0)
+    stage.world.table.progress.clear()
+    working.batch_takes = timedelta(seconds=50)
+    await stage.run(180)
+    assert (stage.epoch, working.alive) == (1, True)
+
+
 async def test_it_takes_over_from_a_frozen_driver_which_commits_nothing_when_it_wakes() -> None:
     """Injected: the driver is stopped (SIGSTOP) and wakes after the standby has committed."""
     stage = await standing()
@@ -123,8 +174,9 @@ async def test_it_takes_over_when_the_node_is_lost() -> None:
     stage.world.nodes["node-2"] = replace(stage.world.nodes["node-1"], uid="node-uid-2")
     new.node = "node-2"
     stage.world.nodes[old.node].reachable = False
-    working.frozen = True
+    lost, working.frozen = stage.world.now, True
     await stage.until(lambda: stage.row.driver == standby.uid and bool(standby.commits), seconds=600)
+    assert present(standby.committed_at) - lost <= timedelta(seconds=7)
     stage.check_commits()
 
 

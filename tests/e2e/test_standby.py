@@ -43,6 +43,27 @@ def test_the_standby_commits_next_after_a_kill_and_another_one_starts(
     assert pipeline.name in said
 
 
+def test_the_standby_commits_next_after_a_freeze_and_the_driver_that_wakes_commits_nothing(
+    applied: Applied, faults: Faults
+) -> None:
+    """SIGSTOP of all the driver's processes under load; SIGCONT once the standby has committed."""
+    stream = applied("standby-frozen", restart={"standby": "Warm", "stallTimeout": "10m"})
+    pipeline = stream.pipeline
+    with stream.load.flowing():
+        pipeline.wait_ready()
+        standby, zombie = standing(pipeline), pipeline.driver()
+        row = stream.commits_past(stream.fence())
+        with faults.frozen(zombie):
+            stream.kills += 1
+            while row.epoch == 1:
+                row = stream.commits_past(row, seconds=120)
+            assert (row.epoch, row.driver) == (2, standby["metadata"]["uid"]), "the standby's run commits next"
+        assert pipeline.status()["failure"]["reason"] == "HeartbeatLost"
+        pipeline.wait_ready(epoch=2)
+        stream.commits_past(row)
+    assert stream.check_every_row().epoch == 2
+
+
 def standing(pipeline: Pipeline) -> Object:
     """Wait until a standby is warm; return its pod."""
 

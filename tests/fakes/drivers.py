@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -53,6 +54,10 @@ class Driver:
     hangs: bool = False
     """Its batches neither end nor report progress, and it gives no sign of life."""
     signed_at: datetime | None = None
+    is_mute: bool = False
+    """Its heartbeats do not arrive, whatever else it does."""
+    beat: tuple[datetime, int] | None = None
+    """When it last looked whether a heartbeat is due, and the version of its row then."""
     fits: int | None = None
     """How many records of a batch fit into memory; a larger batch ends the process."""
     limit: int = field(init=False)
@@ -91,6 +96,7 @@ class Driver:
             self.end(now, ExitCode.NO_EXECUTORS)
             return
         try:
+            self._beat(now)
             self._work(now, executors=executors)
         except Fenced:
             self.end(now, ExitCode.FENCED)
@@ -229,6 +235,18 @@ class Driver:
         if self.signed_at is None or now - self.signed_at >= SIGN:
             self.signed_at = now
             self.fence.give_sign(self.row)
+
+    def _beat(self, now: datetime) -> None:
+        """Give a heartbeat where the row has stayed as it is for the interval between two."""
+        if self.row is None or not self.config.heartbeat:
+            return
+        since, version = self.beat or (now, -1)
+        if version == self.row.version and now - since < timedelta(seconds=self.config.heartbeat):
+            return
+        self.beat = now, self.row.version
+        if version == self.row.version and not self.is_mute:
+            with suppress(FenceUnavailable):
+                self.fence.beat(self.row)
 
     def _raise_limit(self, now: datetime) -> None:
         since = self.limited_since = self.limited_since or self.started_at or now

@@ -57,6 +57,13 @@ class Hang(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Mute(Event):
+    """No heartbeat of a driver that lives arrives for some time, while it works."""
+
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class SlowBatches(Event):
     """Batches of drivers that live, or start within `lasts` seconds, take `seconds`."""
 

@@ -74,7 +74,7 @@ class Faults:
         for operator in self.operators:
             operator.thaw()
         for driver in world.processes:
-            driver.frozen = driver.hangs = False
+            driver.frozen = driver.hangs = driver.is_mute = False
         for zombie in world.buried:
             if zombie.alive:
                 zombie.end(world.now, 137)
@@ -115,6 +115,7 @@ class Faults:
                 | e.KillAtClaim()
                 | e.Freeze()
                 | e.Hang()
+                | e.Mute()
                 | e.SlowBatches()
                 | e.TooLargeBatches()
                 | e.FailingCode()
@@ -171,6 +172,9 @@ class Faults:
             case e.Hang():
                 for driver in living[-1:]:
                     driver.hangs = True
+            case e.Mute(seconds=seconds):
+                _mute(living, is_mute=True)
+                self._later(seconds, lambda: _mute(living, is_mute=False))
             case e.SlowBatches(seconds=seconds, lasts=lasts):
                 for driver in living[-1:]:
                     driver.batch_takes = timedelta(seconds=seconds)
@@ -487,6 +491,11 @@ def _by_load(least: int) -> dict[str, Any]:
 def _freeze(drivers: list[SimulatedDriver], *, frozen: bool) -> None:
     for driver in drivers:
         driver.frozen = frozen
+
+
+def _mute(drivers: list[SimulatedDriver], *, is_mute: bool) -> None:
+    for driver in drivers:
+        driver.is_mute = is_mute
 
 
 def _job(number: int) -> dict[str, Any]:

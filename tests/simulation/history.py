@@ -109,6 +109,8 @@ class History:
             made.append(_step_clock(random.Random(f"clock of {seed}"), setup))
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
+        if seed % 3 == 1:
+            made.append(_mute(random.Random(f"heartbeats of {seed}")))
         if seed % 14 == 4:
             made += _expiry(random.Random(f"expiry of {seed}"))
         if seed % 14 == 7:
@@ -230,6 +232,10 @@ def _blindness(chance: random.Random) -> e.Event:
     at, lasts = round(chance.uniform(EARLY, TROUBLED), 1), chance.choice((45.0, 180.0, 180.0, 1500.0))
     dependency: e.Dependency = chance.choice(("kafka", "cassandra"))
     return e.Blindness(at, dependency=dependency, hangs=chance.random() < 0.7, seconds=lasts)
+
+
+def _mute(chance: random.Random) -> e.Event:
+    return e.Mute(round(chance.uniform(EARLY, TROUBLED), 1), seconds=_some(chance))
 
 
 def _step_clock(chance: random.Random, setup: Setup) -> e.Event:

@@ -33,6 +33,7 @@ from fencepost_operator.runtime import attempts, clock_steps, observer, reconcil
 from simulation import events, operators
 from simulation.__main__ import MODEL
 from simulation.broken_fence import commits_are_unconditional, zombies_write_later
+from simulation.drivers import SimulatedDriver
 from simulation.history import History, Setup
 from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
@@ -443,6 +444,23 @@ def test_another_operators_clock_is_not_a_grace_period(monkeypatch: Patch) -> No
     failure = play(history)
     assert failure is not None
     assert failure.why.startswith("run 5 starts on cluster generation 4, where ")
+
+
+def test_a_standby_that_begins_its_own_epoch_is_found(monkeypatch: Patch) -> None:
+    """Broken on purpose: it takes over as soon as it is warm, and so does the next one."""
+    history = History(0, Setup(stands_by=True), ())
+    assert play(history) is None
+
+    def take_over(driver: SimulatedDriver) -> bool:
+        row = driver.fence.read()
+        if row is not None and driver.config.awaits_epoch and row.epoch < driver.config.epoch:
+            driver.fence.take_over(row, owner=row.owner)
+        return False
+
+    monkeypatch.setattr(SimulatedDriver, "_awaits_its_epoch", take_over)
+    failure = play(history)
+    assert failure is not None
+    assert "not quiet" in failure.why
 
 
 EXPIRING = History(

@@ -502,6 +502,8 @@ class Observation:
     """Up to minutes old."""
     progress: Fact[BatchProgress | None] | NotAsked = NotAsked()
     """The driver's newest report, where `reports_matter`."""
+    heartbeat: Fact[BatchProgress | None] | NotAsked = NotAsked()
+    """The driver's newest heartbeat, asked for while records wait and the row stays as it is."""
     loss: Fact[ReportedLoss | None] | NotAsked = NotAsked()
     """The loss that ended the newest run, with its acceptance; Known(None) if a later run has got past it."""
     durability: DurabilityFacts | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -17,15 +17,18 @@ from fencepost.driver.watchdogs import (
     watch_executors,
     watch_fence,
     watch_files,
+    watch_heartbeat,
     watch_life,
     watch_progress,
     watch_resources,
 )
 from fencepost.errors import DependencyDown, NoExecutors
-from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting, open_to
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting, heartbeat_key, open_to
 from fencepost.fence.memory import MemoryFenceTable
+from present import present
 
 PIPELINE = "scope/ns/name"
+ROW = FenceRow(pipeline=PIPELINE, owner="o", epoch=1, version=7)
 LIMIT = 30.0
 Ends = list[BaseException]
 """What ended the run."""
@@ -236,6 +239,29 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
     with pytest.raises(Over):
         watch_life(life, sign=sign, stall_timeout=20.0, sleep=sleep)
     assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
+
+
+def test_a_heartbeat_is_given_where_the_row_stays_as_it_is(clock: Alarms) -> None:
+    """Injected: the database does not answer one of them."""
+    table = MemoryFenceTable(now=lambda: int(1e6 * clock.seconds))
+    fence = Fence(table, PIPELINE, patience=0.0)
+    rows = iter([None, ROW, ROW, ROW, replace(ROW, version=8), replace(ROW, version=8), None])
+    given: list[tuple[float, int]] = []
+
+    def beat(row: FenceRow) -> None:
+        given.append((clock.seconds, row.version))
+        if len(given) == 1:
+            raise FenceUnavailable("no answer")
+        fence.beat(row)
+
+    with pytest.raises(StopIteration):
+        watch_heartbeat(lambda: next(rows), beat=beat, interval=1.0, sleep=clock.sleep)
+    assert given == [(3.0, 7), (4.0, 7), (6.0, 8)]
+    assert table.read_progress(PIPELINE) is None, "the report of the batch stays"
+    found = present(table.read_progress(heartbeat_key(PIPELINE)))
+    assert (found.epoch, found.version) == (ROW.epoch, 8)
+    table.forget(PIPELINE)
+    assert not table.progress
 
 
 def test_files_are_collected_soon_after_the_claim_and_then_at_intervals(clock: Alarms, ends: Ends) -> None:

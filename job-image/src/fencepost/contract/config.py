@@ -168,6 +168,9 @@ class DriverConfig:
     """Whether the run starts before its epoch has begun, and waits for that when it is warm."""
     stands_by: bool = False
     """Whether the epoch that it awaits begins only when the run of the epoch before fails, if ever."""
+    heartbeat: float = 0.0
+    """Seconds between two heartbeats of a run that holds the fence, by which the operator finds one that is frozen or
+    cut off; 0 for none."""
     hands_over: bool = False
     """Whether a run that is asked to stop ends its epoch as its last change of the fence row."""
     state: StateConfig | None = None

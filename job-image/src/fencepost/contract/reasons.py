@@ -160,6 +160,7 @@ class Reason(StrEnum):
     SUPERSEDED = "Superseded"
     UNRESPONSIVE = "Unresponsive"
     NEVER_CLAIMED = "NeverClaimed"
+    HEARTBEAT_LOST = "HeartbeatLost"
     # Actions of the operator that failed
     INSTALL_FAILED = "InstallFailed"
     UNINSTALL_FAILED = "UninstallFailed"

@@ -165,8 +165,8 @@ class Loop:
         """Read and transform the newest committed records, and write nothing: a first batch needs all that this loads.
 
         `row` says which these are; None asks the fence.  An empty batch reads nothing.  It is enough where there are no
-        such records, or one of them fails: the run that works has passed or set aside all of them, so that is no reason
-        to end one that waits.
+        such records, or one of them fails: a run that waits continues then, for the run that works has passed or set
+        aside all of them.
         """
         try:
             batch = self._newest(row or self._fence.read()) if self._rehearses else EMPTY

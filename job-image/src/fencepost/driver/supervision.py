@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fencepost.driver.loop import InProgress, Loop
     from fencepost.driver.stateful.run import StatefulRun
-    from fencepost.fence import Fence
+    from fencepost.fence import Fence, FenceRow
     from fencepost.spark.jvm.log import JvmLog
     from fencepost.spark.runner import Runner
 
@@ -76,6 +76,13 @@ class Supervision:
         watchdogs.start(
             "life", lambda: watchdogs.watch_life(lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
         )
+        if interval := self._config.heartbeat:
+
+            def row() -> FenceRow | None:
+                life = loop.life
+                return life[0] if life is not None else None
+
+            watchdogs.start("heartbeat", lambda: watchdogs.watch_heartbeat(row, beat=fence.beat, interval=interval))
 
     def files(self, collect: Callable[[], bool]) -> None:
         """Delete the files of a state that nothing reaches."""

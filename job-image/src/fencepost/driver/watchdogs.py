@@ -154,6 +154,29 @@ def watch_life(
         last = found[0].version, found[1]
 
 
+def watch_heartbeat(
+    row: Callable[[], FenceRow | None],
+    *,
+    beat: Callable[[FenceRow], object],
+    interval: float,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Give a heartbeat at intervals in which the run has not changed its row: a change says as much.
+
+    Only the process counts: a loop that hangs has a heartbeat, and so has one inside a long batch.
+    """
+    last: int | None = None
+    while True:
+        sleep(interval)
+        held = row()
+        if held is not None and held.version == last:
+            try:
+                beat(held)
+            except Exception as error:  # noqa: BLE001 - the database: others watch that
+                log.debug("no heartbeat is written: %s", error)
+        last = held.version if held is not None else None
+
+
 def watch_log(
     read: Callable[[], list[str]],
     *,

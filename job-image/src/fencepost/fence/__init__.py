@@ -1,6 +1,6 @@
 """The fence: the protocol, and its tables in Cassandra and in memory."""
 
-from fencepost.fence.batch_progress import BatchProgress
+from fencepost.fence.batch_progress import BatchProgress, heartbeat_key
 from fencepost.fence.errors import (
     FenceClockSkew,
     FenceCredentialsRejected,
@@ -43,5 +43,6 @@ __all__ = [
     "FenceUnavailable",
     "Fenced",
     "Starting",
+    "heartbeat_key",
     "open_to",
 ]

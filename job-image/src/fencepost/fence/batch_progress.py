@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 
+def heartbeat_key(pipeline: str) -> str:
+    """Return the key under which the table of reports has the newest heartbeat of a pipeline's driver.
+
+    Beside the report of its batch: a heartbeat says that the process runs and reaches the database, and nothing of what
+    it does.
+    """
+    return f"{pipeline}#heartbeat"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
     """What a driver reported inside a batch.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from fencepost.contract import Acceptance, Loss, ReportedLoss
-from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence import BatchProgress, FenceRow, heartbeat_key
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.table import MOST_LOSSES
 
@@ -80,6 +80,7 @@ class MemoryFenceTable:
         with self._lock:
             self.history = [row for row in self.history if row.pipeline != pipeline]
             self.progress.pop(pipeline, None)
+            self.progress.pop(heartbeat_key(pipeline), None)
             self.losses = {key: report for key, report in self.losses.items() if key[0] != pipeline}
         self.after("forget")
 

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 
 from fencepost.batch import EventTime
 from fencepost.contract import ReportedLoss, commit_ms
+from fencepost.fence.batch_progress import heartbeat_key
 from fencepost.fence.clock import ServerClock, wall_clock
 from fencepost.fence.errors import Fenced, FenceMissing, FenceSwapRefused, FenceUnavailable
 from fencepost.fence.patience import Patience
@@ -342,6 +343,10 @@ class Fence:
     def give_sign(self, row: FenceRow) -> None:
         """Say that the driver of `row` works, also while it has nothing to read. Raises FenceUnavailable."""
         self.report_progress(row, 0)
+
+    def beat(self, row: FenceRow) -> None:
+        """Say that the process that holds `row` runs, whether or not its loop works. Raises FenceUnavailable."""
+        self._table.report_progress(heartbeat_key(self._pipeline), epoch=row.epoch, version=row.version, done=0)
 
     def report_loss(self, report: ReportedLoss) -> None:
         """Record a loss for as long as the patience; done twice, it is done once. Raises FenceError."""

@@ -24,6 +24,9 @@ class ReconcileConfig:
     """Between two passes over a pipeline where nothing changes."""
     refresh_interval: float = 2.0
     """Between two passes where the status has just changed, as lag and offsets do while records flow."""
+    standby_interval: float = 1.0
+    """The same of a pipeline whose standby is warm, to find a frozen driver; with many pipelines, `looks_per_second`
+    counts."""
     figures_interval: float = 15.0
     """Least time between two writes of a status in which nothing but figures has changed."""
     figures_per_second: float = 40.0

@@ -41,7 +41,7 @@ from fencepost_operator.observation import Known, Liveness, MemoryKill, Observat
 
 MEMORY_KILL_WINDOW: Final = timedelta(minutes=3)
 """Between the kill of a worker's container and the end of the run that lost its executors by it."""
-TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED})
+TOO_SLOW: Final = frozenset({Reason.UNRESPONSIVE, Reason.NEVER_CLAIMED, Reason.HEARTBEAT_LOST})
 """Why a run that a timeout ended was replaced; failures for one of these count as repeats of each other."""
 TOO_LARGE: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.UNRESPONSIVE})
 """Failures that a smaller batch may avoid."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from fencepost.contract import ReportedLoss, commit_ms
-from fencepost.fence import BatchProgress, FenceRow
+from fencepost.fence import BatchProgress, FenceRow, heartbeat_key
 from fencepost.fence.snapshots import Snapshot
 from fencepost_operator.api import (
     ObjectKey,
@@ -96,6 +96,7 @@ class Observer:
             cluster_objects = then.create_task(self._cluster_objects(pipeline, runs, cluster))
             unread = then.create_task(self._unread(pipeline, source, fence))
             progress = then.create_task(self._progress(pipeline, fence, source))
+            heartbeat = then.create_task(self._heartbeat(pipeline, fence))
             loss = then.create_task(self._loss(pipeline, runs, fence))
             durability = then.create_task(self._durability(pipeline, fence, source))
             snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
@@ -122,6 +123,7 @@ class Observer:
             cluster_objects=cluster_objects.result(),
             unread=unread.result(),
             progress=progress.result(),
+            heartbeat=heartbeat.result(),
             loss=loss.result(),
             durability=durability.result(),
             snapshots=snapshots,
@@ -147,6 +149,7 @@ class Observer:
             silent_nodes = then.create_task(self._silent_nodes(pipeline, resting.runs, resting.cluster))
             unread = then.create_task(self._unread(pipeline, source, fence))
             progress = then.create_task(self._progress(pipeline, fence, source))
+            heartbeat = then.create_task(self._heartbeat(pipeline, fence))
             durability = then.create_task(self._durability(pipeline, fence, source))
             snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
         snapshots, pinned = snapshots_seen.result()
@@ -159,6 +162,7 @@ class Observer:
             silent_nodes=silent_nodes.result(),
             unread=unread.result(),
             progress=progress.result(),
+            heartbeat=heartbeat.result(),
             durability=durability.result(),
             snapshots=snapshots,
             pinned=pinned,
@@ -197,6 +201,18 @@ class Observer:
             return NotAsked()
         place = fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
         return await self._see(self.ports.fences.read_progress(*place))
+
+    async def _heartbeat(
+        self, pipeline: Pipeline, fence: Fact[FenceRow | None]
+    ) -> Fact[BatchProgress | None] | NotAsked:
+        """Look for the driver's heartbeat where neither the row nor the log's end shows that it needs none."""
+        row, committed = fence.value if isinstance(fence, Known) else None, pipeline.status.committed
+        if pipeline.checkpoint is None or row is None or row.driver is None or committed is None:
+            return NotAsked()
+        if committed.since is None or committed.version != row.version:
+            return NotAsked()
+        connection, key = fence_place(pipeline.key, pipeline.checkpoint, self.config.scope)
+        return await self._see(self.ports.fences.read_progress(connection, heartbeat_key(key)))
 
     async def _loss(
         self, pipeline: Pipeline, runs: Fact[tuple[Run, ...]], fence: Fact[FenceRow | None]

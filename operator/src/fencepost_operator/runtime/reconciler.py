@@ -28,6 +28,7 @@ from fencepost_operator.decision.reporting.page_text import page_of
 from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
+from fencepost_operator.decision.run.handoff import standby_of
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.ports import Ports
@@ -346,4 +347,6 @@ class Reconciler:
         """
         again, changes = decision.requeue_after, decision.status != pipeline.status
         pause = again if again < self.config.resync_interval else jittered(again)
+        if standby_of(decision.status) is not None:
+            pause = min(pause, self.config.standby_interval)
         return min(pause, jittered(self.config.refresh_interval)) if changes else pause

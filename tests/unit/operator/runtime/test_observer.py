@@ -14,8 +14,8 @@ from fakes.gate import Gate
 from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
-from fencepost.fence import BatchProgress, FenceRow
-from fencepost_operator.api import KafkaConnection, ObjectKey, ReconcileConfig, Rewind
+from fencepost.fence import BatchProgress, FenceRow, heartbeat_key
+from fencepost_operator.api import CommittedStatus, KafkaConnection, ObjectKey, ReconcileConfig, Rewind
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Known,
@@ -67,6 +67,26 @@ async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: Wo
     world.table.before = asked.append
     assert await progress(world, row) == NotAsked()
     assert "read_progress" not in asked
+
+
+@pytest.mark.parametrize(
+    ("waits", "version", "asks"),
+    [(True, IN_A_BATCH.version, True), (True, 1, False), (False, IN_A_BATCH.version, False)],
+)
+async def test_heartbeats_are_asked_for_while_records_wait_and_the_row_stays(
+    waits: bool, version: int, asks: bool, world: World
+) -> None:
+    world.table.rows[NAME] = IN_A_BATCH
+    world.table.now = lambda: 1_700_000_000_000_000
+    world.table.report_progress(heartbeat_key(NAME), epoch=1, version=3, done=0)
+    ports = ports_of(world)
+    pipeline = await ports.pipelines.read(KEY)
+    assert pipeline is not None
+    committed = CommittedStatus(version=version, since=datetime.now(UTC) if waits else None)
+    pipeline = replace(pipeline, status=replace(pipeline.status, committed=committed))
+    found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
+    beat = BatchProgress(epoch=1, version=3, done=0, at=datetime.fromtimestamp(1_700_000_000, UTC))
+    assert found.heartbeat == (Known(beat) if asks else NotAsked())
 
 
 async def test_a_cassandra_that_does_not_answer_is_not_waited_for_twice(world: World) -> None:

@@ -18,7 +18,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 
 from fencepost.contract import Acceptance, CassandraEndpoint, Loss, ReportedLoss
 from fencepost.fence import stored_losses
-from fencepost.fence.batch_progress import BatchProgress
+from fencepost.fence.batch_progress import BatchProgress, heartbeat_key
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import is_disk_full, translated
 from fencepost.fence.cassandra.history import History
@@ -175,6 +175,7 @@ class CassandraFenceTable:
         for table, extra, values in (
             (schema.CHANGES.name, " AND hour IN ?", (pipeline, hours)),
             (schema.PROGRESS.name, "", (pipeline,)),
+            (schema.PROGRESS.name, "", (heartbeat_key(pipeline),)),
             (schema.SNAPSHOTS.name, "", (pipeline,)),
             (schema.LOSSES.name, "", (pipeline,)),
             (schema.ACCEPTED_LOSSES.name, "", (pipeline,)),

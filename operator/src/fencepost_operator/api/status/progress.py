@@ -37,6 +37,10 @@ class CommittedStatus(Model):
     """Where only the driver may connect to Kafka: Cassandra's time of its newest sign of life."""
     alive_at: MaybeSince = None
     """When that, or a commit after it, was first seen."""
+    heartbeat: datetime | None = None
+    """The database's time of the newest heartbeat that was read: while records wait and the row stays as it is."""
+    heartbeat_at: MaybeSince = None
+    """When that, or a change of the row after it, was first seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

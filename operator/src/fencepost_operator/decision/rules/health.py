@@ -19,7 +19,8 @@ from fencepost_operator.decision.outcome import Outcome, reconciling, unobservab
 from fencepost_operator.decision.run import batch_progress
 from fencepost_operator.decision.run.blindness import is_blind, unknown_life
 from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
-from fencepost_operator.decision.run.handoff import standby_of
+from fencepost_operator.decision.run.handoff import is_warm, job_named, standby_of
+from fencepost_operator.decision.run.heartbeats import PATIENCE, STANDBY_PATIENCE, last_seen
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.specs.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
@@ -81,7 +82,11 @@ def run_is_unresponsive(context: RunContext) -> Outcome | None:
     if run is None:
         return None
     diagnosis = (
-        _cut_off(context, run) or _never_claimed(context, run) or _stalled(context, run) or _lifeless(context, run)
+        _cut_off(context, run)
+        or _never_claimed(context, run)
+        or _stalled(context, run)
+        or _lifeless(context, run)
+        or _without_heartbeat(context, run)
     )
     return _give_up(context, run, diagnosis) if diagnosis is not None else None
 
@@ -215,14 +220,43 @@ def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
     )
 
 
+def _without_heartbeat(context: RunContext, run: RunStatus) -> Diagnosis | None:
+    """Return why a run counts as frozen or cut off whose heartbeats have ended, while records wait for it."""
+    seen, quiet = last_seen(context.status.committed, context.observation), quiet_since(context.status)
+    if run.claimed_at is None or seen is None or quiet is None or not _readable(context):
+        return None
+    if context.spec.restart.on_unproven_death is UnprovenDeath.WAIT:  # it may continue: only we cannot see it
+        return None
+    patience = _heartbeat_patience(context)
+    if not _elapsed(context, patience, seen, quiet, run.claimed_at):
+        return None
+    where = f" on node {run.node_name}" if run.node_name else ""
+    return Diagnosis(
+        category=Reason.HEARTBEAT_LOST,
+        summary=f"{run.name}{where} has records to read and has given no heartbeat for "
+        f"{format_duration(patience.total_seconds())}",
+    )
+
+
+def _heartbeat_patience(context: RunContext) -> timedelta:
+    """Return how long a run may be without a heartbeat; longer after such an end of a run that had come too far."""
+    standby = standby_of(context.status)
+    job = job_named(context.runs, standby.name) if standby is not None else None
+    patience = STANDBY_PATIENCE if job is not None and is_warm(job) else PATIENCE
+    return _longer_after_slow_runs(context, patience.total_seconds())
+
+
 def _next_look(context: RunContext, run: RunStatus) -> float:
-    """Return the seconds until the next look: not later than the moment from which on the run counts as stalled."""
+    """Return the seconds until the next look: not later than from when on the run counts as stalled or frozen."""
     committed, quiet, longest = context.status.committed, quiet_since(context.status), context.config.resync_interval
     if committed is None or quiet is None or committed.observable_since is None:
         return longest
     since = max(committed.observable_since, quiet, run.claimed_at or quiet)
-    left = (since + stall_timeout(context) - context.now).total_seconds()
-    return min(longest, left) if left > 0 else longest
+    due = [since + stall_timeout(context)]
+    if (seen := last_seen(committed, context.observation)) is not None:
+        due.append(max(since, seen) + _heartbeat_patience(context))
+    left = ((moment - context.now).total_seconds() for moment in due)
+    return min([longest, *(seconds for seconds in left if seconds > 0)])
 
 
 def stall_timeout(context: RunContext) -> timedelta:

@@ -19,6 +19,7 @@ from fencepost_operator.api import (
 from fencepost_operator.decision.kafka.event_time import event_time_after
 from fencepost_operator.decision.kafka.lag import lags, readable
 from fencepost_operator.decision.kafka.throughput import throughput_after
+from fencepost_operator.decision.run import heartbeats
 from fencepost_operator.decision.run.batch_progress import is_transient
 from fencepost_operator.observation import Known, Observation
 
@@ -76,6 +77,7 @@ def committed(
     signed, alive_at = (
         _life(before, row, observation, moved=moved) if observation.source.value.by_driver else (None, None)
     )
+    heartbeat, heartbeat_at = heartbeats.seen(before, row, observation)
     observable_since = before.observable_since if before is not None and not observation.is_first else None
     return CommittedStatus(
         version=row.version,
@@ -88,6 +90,8 @@ def committed(
         done_at=done_at,
         signed=signed,
         alive_at=alive_at,
+        heartbeat=heartbeat,
+        heartbeat_at=heartbeat_at,
     )
 
 

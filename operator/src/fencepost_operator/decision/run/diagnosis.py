@@ -23,6 +23,7 @@ ENVIRONMENT: Final = frozenset(
         Reason.PREEMPTED,
         Reason.DRAINED,
         Reason.FENCED_OUT,
+        Reason.HEARTBEAT_LOST,
     }
 )
 """Ends of runs that the surroundings caused: they back off and do not use up restart.maxAttempts.

@@ -49,6 +49,8 @@ from fencepost_operator.desired.resources import LOCAL_STATE, executor_heap, sta
 
 MIN_RECORDS: Final = 1_000
 """Records to which a batch that takes too long may shrink, unless the spec says: fewer take as long (see dev/bench)."""
+HEARTBEAT: Final = 1.0
+"""Seconds between two heartbeats: see `decision.run.heartbeats`."""
 HEAP_SHARE: Final = 4
 """Of the executors' heaps together, the part that the bytes of one batch may have, unless the spec says."""
 SMALL_JVM: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
@@ -111,6 +113,7 @@ def driver_config(
         finish_until=dict(finish_until or {}),
         awaits_epoch=awaits_epoch,
         stands_by=stands_by,
+        heartbeat=HEARTBEAT,
         hands_over=_hands_over(spec) and not finish_until,  # it ends unasked
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
         state=_state(spec.stateful) if spec.stateful else None,

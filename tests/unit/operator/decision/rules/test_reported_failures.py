@@ -88,6 +88,7 @@ def test_every_end_of_a_run_is_in_a_case() -> None:
         Reason.TOPIC_RECREATED,
         Reason.DRIVER_CUT_OFF,
         Reason.UNRESPONSIVE,
+        Reason.HEARTBEAT_LOST,
         Reason.NEVER_CLAIMED,
     }
     ends = {reason for reason, found in GUIDANCE.items() if found.category is Category.END}

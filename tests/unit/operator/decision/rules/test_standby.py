@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.fence import BatchProgress
 from fencepost_operator.actions import InstallCluster, StartRun, StopRun, TakeOverFence
 from fencepost_operator.api import HandoffStatus, Reason, Spec, StandbyStatus, condition_of
 from fencepost_operator.decision.decision import ActionFailure, Decision
@@ -261,3 +262,17 @@ def test_no_cluster_is_freed_while_a_run_works_on_another_generation() -> None:
     scene = asking().said(run=replace(RUN, cluster_generation=NEXT.generation))
     decision = scene.seen(cluster_objects=ClusterObjects(found=(newer,))).decide()
     assert not isinstance(decision.action, InstallCluster) or decision.action.keep is not None
+
+
+@pytest.mark.parametrize(("is_warm", "seconds"), [(True, 3), (False, 10)])
+def test_a_driver_without_heartbeats_is_replaced_sooner_where_a_standby_is_warm(is_warm: bool, seconds: int) -> None:
+    beat = BatchProgress(epoch=ROW.epoch, version=ROW.version, done=0, at=LONG_AGO)
+    scene = waiting(recorded(), ready=is_warm).seen(heartbeat=beat, **LAGGING)
+
+    def silent(for_seconds: float) -> Decision:
+        seen = NOW - timedelta(seconds=for_seconds)
+        known = replace(COMMITTED, version=ROW.version, since=seen, heartbeat=LONG_AGO, heartbeat_at=seen)
+        return scene.said(committed=known, run=replace(RUN, resumed_from=LONG_AGO)).decide()
+
+    assert silent(seconds - 0.1).reason == Reason.STREAMING
+    assert silent(seconds).reason == Reason.HEARTBEAT_LOST

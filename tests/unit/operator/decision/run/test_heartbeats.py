@@ -1,0 +1,73 @@
+"""A driver whose heartbeats have ended is frozen or cut off, as long as the fence row says nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fencepost.fence import BatchProgress
+from fencepost_operator.actions import TakeOverFence
+from fencepost_operator.api import Reason
+from fencepost_operator.observation import NotAsked
+from present import present
+from unit.operator.scenes import COMMITTED, DENIED, LAGGING, LONG_AGO, NOW, POLICY, ROW, RUN, SILENT, WELL, Scene
+
+BEAT = BatchProgress(epoch=ROW.epoch, version=ROW.version, done=0, at=LONG_AGO)
+BATCH = replace(ROW, planned={"orders/0": 60})
+
+
+def silent(seconds: float, *, beat: Any = BEAT, **committed: Any) -> Scene:
+    """A run inside a batch, whose newest heartbeat was first seen so long ago."""
+    seen, quiet = NOW - timedelta(seconds=seconds), NOW - timedelta(seconds=40)
+    before = replace(COMMITTED, version=ROW.version, since=quiet, heartbeat=LONG_AGO, heartbeat_at=seen, **committed)
+    run = replace(RUN, resumed_from=LONG_AGO)
+    return WELL.said(committed=before, run=run).seen(fence=BATCH, heartbeat=beat, **LAGGING)
+
+
+def test_a_run_without_heartbeats_is_fenced_at_the_version_of_the_row() -> None:
+    decision = silent(10).decide()
+    assert decision.reason == Reason.HEARTBEAT_LOST
+    assert isinstance(decision.action, TakeOverFence)
+    assert (decision.action.epoch, decision.action.version) == (ROW.epoch, ROW.version), "no commit since"
+    assert str(RUN.node_name) in present(decision.status.failure).message
+    assert silent(9.9).decide().reason == Reason.STREAMING
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param(silent(60, beat=replace(BEAT, at=NOW)), id="a heartbeat has come"),
+        pytest.param(silent(60, beat=replace(BEAT, epoch=1)), id="it is of a run before"),
+        pytest.param(silent(60, beat=None), id="a driver without heartbeats"),
+        pytest.param(silent(60, beat=SILENT), id="no answer"),
+        pytest.param(silent(60, beat=DENIED), id="not granted"),
+        pytest.param(silent(60, beat=NotAsked()), id="not asked"),
+        pytest.param(silent(60, observable_since=NOW - timedelta(seconds=7)), id="the database has just come back"),
+        pytest.param(silent(60).asked(restart={"onUnprovenDeath": "wait"}), id="its death is waited for"),
+        pytest.param(silent(60).seen(fence=ROW, source=WELL.observation.source.value), id="nothing to read"),  # type: ignore[union-attr]
+    ],
+)
+def test_a_run_is_not_judged_by_what_is_not_known(scene: Scene) -> None:
+    assert scene.decide().reason not in {Reason.HEARTBEAT_LOST, Reason.UNRESPONSIVE}
+
+
+def test_a_change_of_the_row_is_as_good_as_a_heartbeat() -> None:
+    moved = silent(60).seen(fence=replace(BATCH, version=ROW.version + 1), heartbeat=NotAsked())
+    decision = moved.decide()
+    assert decision.reason == Reason.STREAMING
+    assert present(decision.status.committed).heartbeat_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("beat", "seen"), [(BEAT, NOW - timedelta(seconds=5)), (replace(BEAT, at=NOW), NOW), (None, None)]
+)
+def test_when_a_heartbeat_was_first_seen_is_recorded(beat: BatchProgress | None, seen: datetime | None) -> None:
+    assert present(silent(5, beat=beat).decide().status.committed).heartbeat_at == seen
+
+
+def test_the_next_look_is_when_the_patience_ends() -> None:
+    assert silent(8.5).decide().requeue_after == 1.5
+    assert silent(0).decide().requeue_after == POLICY.resync_interval
