@@ -40,7 +40,7 @@ class DeletionPolicy(StrEnum):
     DELETE = "Delete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Spec(Model):
     """Desired state of the pipeline."""
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from fencepost_operator.api import CheckpointSpec, PoisonAction, Spec
 from fencepost_operator.api.effects import Effect, settings
+from fencepost_operator.desired.identity.remembered import Remembered
 
 VERSION: Final = "v1"
 _OF_PODS: Final = (
@@ -39,11 +40,20 @@ class Fingerprints:
     run: str
 
 
+_FINGERPRINTS: Final[Remembered[tuple[tuple[tuple[str, str | None], ...], str], Fingerprints]] = Remembered()
+"""Each look at a pipeline compares them, and making them takes a tenth of its CPU time."""
+
+
 def fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str = "") -> Fingerprints:
     """Return both; `references` holds a hash of the content of each object that the spec names.
 
     `chart` is the digest of the Spark cluster's chart, '' where it is not known.
     """
+    arguments = (tuple(references.items()), chart)
+    return _FINGERPRINTS.value(spec, arguments, lambda: _fingerprints(spec, references, chart))
+
+
+def _fingerprints(spec: Spec, references: Mapping[str, str | None], chart: str) -> Fingerprints:
     found = list(settings(replace(spec, state=spec.state or spec.stateful)))  # an absent state is one of defaults
     of_cluster = {each.path: each.value for each in found if each.effect is Effect.NEW_CLUSTER}
     of_run = {each.path: each.value for each in found if each.effect.starts_a_run}

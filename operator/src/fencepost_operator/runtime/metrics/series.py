@@ -81,7 +81,11 @@ class HistogramSeries(Series):
         labels = (*self.labels, "le")
         buckets = [_label_text(labels, (*values, _number(bound))) for bound in (*self.buckets, math.inf)]
         own = _label_text(self.labels, values)
-        return [*(f"{self.name}_bucket{bucket}" for bucket in buckets), f"{self.name}_count{own}", f"{self.name}_sum{own}"]
+        return [
+            *(f"{self.name}_bucket{bucket}" for bucket in buckets),
+            f"{self.name}_count{own}",
+            f"{self.name}_sum{own}",
+        ]
 
 
 def _place(line: str) -> str:
