@@ -12,7 +12,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -50,6 +51,11 @@ _RATE: Final = 1.0
 _BURST_OF_NAMESPACE: Final = 200.0
 _RATE_OF_NAMESPACE: Final = 20.0
 """The same for all pipelines of a namespace, without glances: a core makes about 100 other passes per second."""
+_YIELDS: Final = 1.0
+"""Seconds that a glance waits at most for passes that are more than one.  A glance brings figures, which may be a
+little older; those passes replace drivers, and on a busy core each glance that runs beside one delays it."""
+_YIELDS_FOR: Final = 0.25
+"""The same before it looks again whether there are any: glances that have waited do not begin all at one moment."""
 _AT_ONCE: Final = 0.02
 """The same after a pass that did something: a start takes three to seven of them."""
 
@@ -66,7 +72,8 @@ class Controller:
     """All loops. `wake` is cheap and may be called from any callback of the event loop's thread.
 
     `is_glance`: whether the next pass over a pipeline, unless it is woken, is so cheap that it takes nothing of the
-    namespace's share.  Otherwise the pipelines at rest of a large namespace would delay the one that has failed.
+    namespace's share.  Otherwise the pipelines at rest of a large namespace would delay the one that has failed.  For
+    the same reason it waits a moment for passes that are more than that, of whichever namespace.
     """
 
     def __init__(
@@ -88,6 +95,8 @@ class Controller:
         self._pass_timeout = pass_timeout
         self._quiet = quiet
         self._loops: dict[ObjectKey, _Loop] = {}
+        self._urgent = 0
+        """Passes in progress that are more than a glance."""
         self._turns = Turns("passes", rate=_RATE, burst=_BURST, patience=math.inf)
         self._shares = Turns("passes", rate=_RATE_OF_NAMESPACE, burst=_BURST_OF_NAMESPACE, patience=math.inf)
 
@@ -129,14 +138,16 @@ class Controller:
         while True:
             async with self._turns.turn(str(key)):
                 pass
-            if loop.wake.is_set() or not self._is_glance(key):
+            is_urgent = not await self._comes_to_a_glance(key, loop)
+            if is_urgent:
                 async with self._shares.turn(key.namespace):
                     pass
             woken = loop.wake.is_set()
             loop.wake.clear()  # whatever happened until now, this pass sees
             self._metrics.heartbeat(key, self._clock.now())
             try:
-                wait = await self._pass(key, woken=woken)
+                with self._counted(is_urgent=is_urgent):
+                    wait = await self._pass(key, woken=woken)
             except _PassFailed:
                 failures += 1
                 wait = jittered(retry_delay(failures))
@@ -151,6 +162,23 @@ class Controller:
             else:
                 await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet)
             await _woken(loop.wake, within=wait or 0.0)
+
+    async def _comes_to_a_glance(self, key: ObjectKey, loop: _Loop) -> bool:
+        """Return whether the next pass is a glance, after those that are more than one, unless it is woken."""
+        last = time.monotonic() + _YIELDS
+        while not loop.wake.is_set() and self._is_glance(key):
+            if not self._urgent or time.monotonic() >= last:
+                return True
+            await _woken(loop.wake, within=jittered(_YIELDS_FOR))
+        return False
+
+    @contextmanager
+    def _counted(self, *, is_urgent: bool) -> Iterator[None]:
+        self._urgent += is_urgent
+        try:
+            yield
+        finally:
+            self._urgent -= is_urgent
 
     async def _pass(self, key: ObjectKey, *, woken: bool) -> float | None:
         """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""

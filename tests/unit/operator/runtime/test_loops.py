@@ -179,6 +179,7 @@ async def test_a_namespace_with_many_pipelines_delays_no_other(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BURST_OF_NAMESPACE", 10.0)
+    monkeypatch.setattr(module, "_RATE_OF_NAMESPACE", 2.0)  # no turn comes while the loops begin on a busy machine
     made = Controller(reconciler.reconcile, metrics=PrometheusMetrics(), clock=SystemClock())
     for number in range(100):
         made.wake(ObjectKey("greedy", f"p{number}"))
@@ -245,6 +246,54 @@ async def test_glances_do_not_delay_the_pipeline_of_their_namespace_that_has_fai
     made.wake(next(iter(resting)))
     await asyncio.sleep(0.05)
     assert len(reconciler.passes) == 101, "a woken one takes its share, which is used up"
+    await made.close()
+
+
+async def test_a_glance_waits_for_the_pass_over_a_pipeline_that_has_failed(reconciler: Reconciler) -> None:
+    """Each glance that runs beside it takes the only core."""
+    resting = {ObjectKey("others", f"rest-{number}") for number in range(20)}
+    made = Controller(
+        reconciler.reconcile,
+        metrics=PrometheusMetrics(),
+        clock=SystemClock(),
+        is_glance=resting.__contains__,
+        quiet=0.0,
+    )
+    reconciler.gate.clear()
+    made.wake(KEY)
+    await until(lambda: KEY in reconciler.running)
+    for key in resting:
+        made.ensure(key)
+    await asyncio.sleep(0.3)
+    assert reconciler.passes == [KEY]
+    woken = next(iter(resting))
+    made.wake(woken)
+    await until(lambda: woken in reconciler.running)
+    assert reconciler.passes == [KEY, woken], "it is more than a glance now"
+    reconciler.gate.set()
+    await passes(reconciler, 21)
+    await made.close()
+
+
+async def test_a_glance_does_not_wait_for_a_pass_that_hangs(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Injected: a pass over a pipeline of another tenant that does not end."""
+    monkeypatch.setattr(module, "_YIELDS", 0.1)
+    monkeypatch.setattr(module, "_YIELDS_FOR", 0.02)
+    made = Controller(
+        reconciler.reconcile,
+        metrics=PrometheusMetrics(),
+        clock=SystemClock(),
+        is_glance=lambda key: key == OTHER,
+        quiet=0.0,
+    )
+    reconciler.gate.clear()
+    made.wake(KEY)
+    await until(lambda: KEY in reconciler.running)
+    made.ensure(OTHER)
+    await until(lambda: OTHER in reconciler.running)
+    assert reconciler.woken == [True, False]
     await made.close()
 
 
