@@ -132,8 +132,10 @@ class QueuedPager:
         """Replace the pages of a pipeline; all of them are in its status."""
         self._secret(key.namespace)
         pending = self._pending.setdefault(key.namespace, {}).setdefault(key, PendingPages())
+        before = pending.pages
         pending.record(pages, self.clock.now(), self.clock.monotonic())
-        self._something.set()
+        if pending.pages != before:  # each look at a pipeline comes here, and what this begins looks at all of them
+            self._something.set()
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pages of a pipeline that is gone."""

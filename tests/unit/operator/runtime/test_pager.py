@@ -219,6 +219,15 @@ async def test_a_namespaces_receiver_is_contacted_only_when_the_clusters_own_add
 KNOWN = PageSent(receiver="operator/apprise/own", at=NOW, outcome=PageState.OPENED)
 
 
+async def test_a_pass_without_another_page_does_not_begin_a_look_at_all_pipelines() -> None:
+    """A thousand pipelines make a hundred passes per second."""
+    async with paging(OWN) as scene:
+        for pages, begins in (([], False), ([page()], True), ([page()], False), ([], True)):
+            scene.pager._something.clear()
+            scene.pager.set_pages(KEY, pages)
+            assert scene.pager._something.is_set() is begins
+
+
 async def test_a_new_operator_sends_only_to_receivers_without_a_receipt() -> None:
     async with paging(OWN, receiver("b")) as scene:
         await scene.pages(replace(page(), sent=(KNOWN,)))
