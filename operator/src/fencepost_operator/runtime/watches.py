@@ -54,6 +54,24 @@ class Backoffs:
             delay = min(2 * delay, self.longest)
 
 
+class _NoDiff(kopf.DiffBaseStorage):
+    """kopf's comparison of an object with what it was before: of nothing, as no handler here asks for a difference.
+
+    kopf otherwise copies each object of each event, with what tenants wrote into it.
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:  # noqa: ANN401 - kopf's
+        """Return the part of an object that is compared."""
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:  # noqa: ANN401 - kopf's
+        """Return what was stored in an object."""
+        return None
+
+    def store(self, **_: Any) -> None:  # noqa: ANN401 - kopf's
+        """Store nothing."""
+
+
 class ChangeFilter:
     """What was last seen of each object, as far as it matters.
 
@@ -216,6 +234,7 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoDiff()
     settings.persistence.finalizer = f"{GROUP}/kopf"  # never written: no handler here asks for one
     settings.process.ultimate_exiting_timeout = _STOPPING
     settings.networking.request_timeout = 30

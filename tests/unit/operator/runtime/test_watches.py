@@ -13,7 +13,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.runtime.controller import Controller
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
-from fencepost_operator.runtime.watches import _registry
+from fencepost_operator.runtime.watches import _registry, _settings
 
 KEY: Final = ObjectKey("shop", "orders")
 METADATA: Final[dict[str, Any]] = {
@@ -160,3 +160,13 @@ async def test_the_status_of_a_stateful_set_is_not_a_change_of_the_cluster(watch
     await watched.sees("ADDED", handler=handler, labels=mark)
     assert await watched.sees("MODIFIED", handler=handler, labels=mark, resourceVersion="2") == 0
     assert watched.parts == [KEY]
+
+
+def test_kopf_neither_copies_an_object_nor_writes_into_it() -> None:
+    """Each event would otherwise cost a deep copy of what tenants wrote."""
+    body, patch = kopf.Body({"metadata": {"annotations": {"large": "x" * 1000}}, "spec": {"a": 1}}), kopf.Patch()
+    storage = _settings().persistence.diffbase_storage
+    essence = storage.build(body=body)
+    assert essence == {}
+    storage.store(body=body, patch=patch, essence=essence)
+    assert (dict(patch), storage.fetch(body=body)) == ({}, None)
