@@ -17,7 +17,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from fencepost.kafka.answers import REFUSALS, refusal
+from fencepost.kafka.answers import REFUSALS, Topics, refusal
+from fencepost_operator.adapters.recent_answers import RecentAnswers
 from fencepost_operator.api import KafkaConnection
 from fencepost_operator.errors import Busy, Denied, PortError, Rejected, Unreachable
 
@@ -31,6 +32,8 @@ A partition with three replicas takes 42 bytes of metadata and a broker some 60:
 partitions.  Each topic has its own request, so the limit holds for one topic and not for a pipeline.  A hostile
 answer of this size names some 3600 brokers, and librdkafka 2.16 takes a thread and 54 KiB for each (measured).
 """
+_DESCRIBED: Final = 10_000
+"""Partitions of topics whose description is kept; some 4 MiB."""
 _TOO_LARGE: Final = "receive.message.max.bytes"
 """What librdkafka's error names when an answer is larger than the limit."""
 _NO_THREAD: Final = re.compile(r"Failed to create (\w+ )*thread|Unable to create (\w+ )*thread")
@@ -59,6 +62,12 @@ class Client:
     hidden: tuple[str, ...] = field(default=(), repr=False)
     """Texts that no message may hold."""
     namespace: str = ""
+    described: RecentAnswers[tuple[str, ...], Topics] = field(
+        default_factory=lambda: RecentAnswers(
+            time.monotonic, most=_DESCRIBED, weigh=lambda topics: 1 + len(topics.partitions)
+        )
+    )
+    """What the cluster said about topics, once its brokers were checked."""
     brokers: int = 0
     """As its cluster said last; librdkafka ends the threads of brokers that are not named any more."""
     users: int = 0

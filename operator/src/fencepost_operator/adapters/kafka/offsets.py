@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fencepost.contract import kafka_properties, offset_key
 from fencepost.kafka.answers import Topics, topics_of
 from fencepost_operator.adapters.dialing import Dialing
-from fencepost_operator.adapters.kafka.client import ANSWER_WITHIN, TRY_AGAIN, translated
+from fencepost_operator.adapters.kafka.client import ANSWER_WITHIN, TRY_AGAIN, Client, translated
 from fencepost_operator.adapters.kafka.client_pool import FORGOTTEN_AFTER, ClientLimits, KafkaPool
 from fencepost_operator.adapters.kafka.list_offsets import all_done, first_offsets, positions
 from fencepost_operator.adapters.kafka.record_ages import milliseconds
@@ -34,6 +34,8 @@ from fencepost_operator.observation import TopicSettings, UnreadRecords, Waterma
 from fencepost_operator.ports import SecretReader
 from fencepost_operator.turns import time_limit
 
+_DESCRIBED_HOLDS: Final = 2.0
+"""Seconds for which the brokers and topics of a cluster, as they were checked last, stand for questions of ages."""
 _SHARED_PARTITIONS: Final = 100_000
 """Of all answers that are kept to be shared; some 40 MiB."""
 
@@ -91,7 +93,8 @@ class KafkaOffsets:
         known = self._reader(reader, connection)
         known.look(source, positions)
         if known.wants_answers():
-            async with self._session(connection, await self._properties(connection)) as (admin, topics):
+            properties = await self._properties(connection)
+            async with self._session(connection, properties, age=_DESCRIBED_HOLDS) as (admin, topics):
                 await known.ask(admin, topics)
         return known.facts()
 
@@ -123,10 +126,11 @@ class KafkaOffsets:
 
     @asynccontextmanager
     async def _session(
-        self, connection: KafkaConnection, properties: Mapping[str, str]
+        self, connection: KafkaConnection, properties: Mapping[str, str], *, age: float = 0.0
     ) -> AsyncIterator[tuple[AdminClient, Topics]]:
         """Yield a client whose cluster is within the limits, and what Kafka says about the connection's topics.
 
+        Kafka may have said so within `age` seconds.
         Raises Rejected, Denied, Unreachable, also in place of the client's errors in the body.
         """
         self._pool.refuse_again(connection)
@@ -136,11 +140,8 @@ class KafkaOffsets:
         async with self._pool.client(servers, connection, kafka_properties.for_operator(properties)) as client:
             try:
                 async with time_limit(ANSWER_WITHIN):
-                    client.brokers = await _brokers(client.admin)
-                    self._pool.check_brokers(client, connection)
-                    topics, leaders = await _topics(client.admin, connection.topics)
-                    await self._dialing.brokers(connection.namespace, leaders)  # before the client connects to them
-                    yield client.admin, topics
+                    topics = client.described.find(connection.topics, age)
+                    yield client.admin, topics or await self._described(client, connection)
             except Rejected as error:
                 self._pool.let_go(client, connection, error)
                 raise
@@ -155,6 +156,16 @@ class KafkaOffsets:
             # why.
             client.complaints.clear()
             self._pool.accept(connection)
+
+    async def _described(self, client: Client, connection: KafkaConnection) -> Topics:
+        """Return what Kafka says about topics, after a check of the brokers that the client connects to next."""
+        began = time.monotonic()
+        client.brokers = await _brokers(client.admin)
+        self._pool.check_brokers(client, connection)
+        topics, leaders = await _topics(client.admin, connection.topics)
+        await self._dialing.brokers(connection.namespace, leaders)
+        client.described.keep(connection.topics, topics, began)
+        return topics
 
     def _reader(self, reader: ObjectKey, connection: KafkaConnection) -> Reader:
         """Return what is known for a pipeline: nothing yet for another connection, nor after a long time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from fakes.kafka import METADATA, Broker
 from fakes.secrets import NoSecrets, Secrets
 from fencepost_operator.adapters.kafka import offsets as module
 from fencepost_operator.adapters.kafka.client import Client, translated
 from fencepost_operator.adapters.kafka.client_pool import ClientLimits
 from fencepost_operator.adapters.kafka.offsets import KafkaOffsets
-from fencepost_operator.api import KafkaConnection
+from fencepost_operator.api import KafkaConnection, ObjectKey
 from fencepost_operator.errors import Denied, PortError, Rejected, Unreachable
 from harness.waiting import eventually_async
+from present import present
 
 PLACE = KafkaConnection(namespace="n", bootstrap_servers="kafka:9092", topics=("t",))
 
@@ -134,3 +137,19 @@ async def test_namespaces_share_no_client(monkeypatch: pytest.MonkeyPatch) -> No
             await offsets.ends(nowhere(namespace, 0))
     assert len(offsets) == 2
     await offsets.close()
+
+
+async def test_ages_are_asked_of_a_cluster_that_was_just_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its description takes two requests, and a pipeline whose records flow asks for an age every 15 seconds."""
+    asked: list[int] = []
+    with closing(Broker()) as broker:
+        place = replace(PLACE, bootstrap_servers=broker.address)
+        for holds in (module._DESCRIBED_HOLDS, 0.0):
+            monkeypatch.setattr(module, "_DESCRIBED_HOLDS", holds)
+            offsets = KafkaOffsets(NoSecrets())
+            source = present(await offsets.ends(place))
+            broker.requests.clear()
+            await offsets.unread(ObjectKey("n", "a"), place, source, {"t/0": 5})
+            asked.append(broker.requests.count(METADATA))
+            await offsets.close()
+    assert asked[0] <= asked[1] - 2, asked

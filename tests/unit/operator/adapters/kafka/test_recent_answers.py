@@ -38,9 +38,9 @@ class Asked(KafkaOffsets):
 
     @asynccontextmanager
     async def _session(
-        self, connection: KafkaConnection, properties: Mapping[str, str]
+        self, connection: KafkaConnection, properties: Mapping[str, str], *, age: float = 0.0
     ) -> AsyncIterator[tuple[Any, Any]]:
-        del properties
+        del properties, age
         self.questions.append(connection)
         if self.is_down:
             raise Unreachable("no broker answers")
