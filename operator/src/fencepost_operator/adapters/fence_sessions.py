@@ -12,8 +12,9 @@ Nothing is shared that a silent server could use up:
   may try again.  The pause doubles with each failure.
 - Sessions are bounded in total and per namespace; an unused one is closed for a new one.
 
-Threads are started per attempt and per request, as daemons: an idle session has none here, and a silent server does
-not delay the end of the process.  All state belongs to the event loop; threads only make the blocking calls.
+Each attempt and each request in progress has a thread, which is a daemon: an idle session has none here, and a silent
+server does not delay the end of the process.  All state belongs to the event loop; threads only make the blocking
+calls.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from dataclasses import dataclass
 
 from fencepost_operator.desired.identity.remembered import Remembered
@@ -14,10 +15,10 @@ class Owner:
 
 
 def test_a_value_is_computed_once_for_an_object_and_its_arguments() -> None:
-    known, computed = Remembered[str, int](), list[str]()
+    known, counted = Remembered[str, int](), itertools.count(1)
 
     def value(of: Owner, arguments: str) -> int:
-        return known.value(of, arguments, lambda: computed.append(arguments) or len(computed))
+        return known.value(of, arguments, lambda: next(counted))
 
     one, equal = Owner(), Owner()
     assert [value(one, "a"), value(one, "a"), value(equal, "a"), value(one, "b"), value(one, "a")] == [1, 1, 2, 3, 4]
@@ -25,8 +26,9 @@ def test_a_value_is_computed_once_for_an_object_and_its_arguments() -> None:
 
 def test_a_value_goes_with_its_object() -> None:
     known = Remembered[str, int]()
+    numbers = iter(range(100))
     for number in range(100):
-        assert known.value(Owner(number), "", lambda number=number: number) == number
+        assert known.value(Owner(number), "", lambda: next(numbers)) == number
     gc.collect()
     assert len(known) == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.memory import MemoryFenceTable
-from fencepost_operator.adapters import fence_sessions
+from fencepost_operator.adapters import daemon_threads, fence_sessions
 from fencepost_operator.adapters.cassandra import login
 from fencepost_operator.adapters.fence_sessions import Limits
 from fencepost_operator.api import CassandraConnection
@@ -263,16 +262,16 @@ async def test_a_refusal_by_a_node_does_not_close_the_session_that_others_use(he
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Injected: while the list holds something, the operator's process can start no thread for the fence."""
+    """Injected: while the list holds something, the operator has no thread for a request, and can start none."""
     exhausted: list[bool] = []
-    start = threading.Thread.start
+    worker = daemon_threads._worker
 
-    def limited(thread: threading.Thread) -> None:
-        if exhausted and thread.name.startswith("fence-"):
+    def limited() -> daemon_threads._Worker:
+        if exhausted:
             raise RuntimeError("can't start new thread")
-        start(thread)
+        return worker()
 
-    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(daemon_threads, "_worker", limited)
     return exhausted
 
 
