@@ -40,7 +40,11 @@ class Code:
     chart: Path
 
 
-THIS: Final = Code(sources=(), chart=REPOSITORY / "charts" / "spark-cluster")
+THIS: Final = Code(
+    sources=(REPOSITORY / "operator" / "src", REPOSITORY / "job-image" / "src"),
+    chart=REPOSITORY / "charts" / "spark-cluster",
+)
+"""This checkout's, whatever is installed in the environment: a second worktree shares that."""
 
 
 def previous_release(folder: Path) -> Code:
@@ -56,7 +60,7 @@ def previous_release(folder: Path) -> Code:
         return Code(sources=(folder / "operator" / "src", folder / "job-image" / "src"), chart=chart)
     about = shutil.copytree(THIS.chart, chart) / "Chart.yaml"
     about.write_text(re.sub("(?m)^version: .*$", "version: 0.0.1", about.read_text()))
-    return Code(sources=(), chart=chart)
+    return Code(sources=THIS.sources, chart=chart)
 
 
 def _newest_tag() -> str:

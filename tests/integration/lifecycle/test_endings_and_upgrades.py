@@ -218,7 +218,7 @@ def test_another_chart_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage, t
         stage.kubectl.run("scale", f"spl/{FLEET[0]}", "--replicas=2")
         stage.wait_ready(FLEET[0])
         assert stage.epoch() == epoch, "a scale is in place"
-    with stage.installed.operator(Code(sources=(), chart=later)):
+    with stage.installed.operator(Code(sources=THIS.sources, chart=later)):
         wait_restarted(stage, waves, epoch=epoch + 1)
     assert max(sum(restarts(item) for item in wave.values()) for wave in waves) == MOST_AT_ONCE
     assert stage.generation() == generation + 1
