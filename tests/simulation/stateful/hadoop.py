@@ -83,6 +83,9 @@ class Wires:
         self.stage.running.append(server.process)
         try:
             found = server.handle(request)
+            if found.file is not None:
+                with found.file as file:
+                    return replace(found, file=None, blocks=(file.read(found.length),))
             return found if isinstance(found.blocks, tuple) else replace(found, blocks=(b"".join(found.blocks),))
         except (FenceError, CheckpointError) as error:  # inside the answer's blocks
             raise RequestFailed(f"the connection ends: {error}") from error
