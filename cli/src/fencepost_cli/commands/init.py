@@ -57,7 +57,7 @@ def init(
     write_project(where, contents)
     for path in contents:
         print_line(f"wrote {where / path}")
-    print_line(f"next: cd {where}, read README.md, and run `pytest` and `fencepost check pipeline.yaml`")
+    print_line(f"next: cd {where}, run `pytest` and `fencepost run --local pipeline.yaml`; README.md has the rest")
 
 
 def _ci(text: str) -> Ci:
