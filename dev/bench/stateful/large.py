@@ -41,8 +41,8 @@ REMOTE: Final = "files of Cassandra"
 def measure(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
     """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away.
 
-    Disks need about twelve times the state: Kafka's log, the chunks with what compactions replaced, and the worker's
-    copies beside RocksDB's own files.
+    Disks need about ten times the state: Kafka's log, the chunks with what compactions replaced, and the copies of
+    the worker beside RocksDB's own files.
     """
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
     keys = gigabytes * KEYS
