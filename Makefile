@@ -20,6 +20,7 @@ SIDE_BY_SIDE := --numprocesses=3 --dist=loadscope --no-loadscope-reorder
 # Of `make simulate`; SEED or STATEFUL_SEED plays one of them.
 HISTORIES ?= 100000
 STATEFUL_HISTORIES ?= 10000
+FAILOVER_HISTORIES ?= 2000
 PROSE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md ROADMAP.md Makefile charts crds docs examples operator/src job-image cli dev tests
 
 .PHONY: help
@@ -93,11 +94,12 @@ test-unit: tools ## Run the tests that need no cluster
 	@$(BIN)/pytest $(SIDE_BY_SIDE) tests/unit tests/crash tests/security tests/simulation
 
 .PHONY: simulate
-simulate: venv ## Play random histories with faults: 100,000 on the operator, 10,000 on a stateful pipeline (HISTORIES, SEED)
+simulate: venv ## Play random histories with faults: 100,000 on the operator, 10,000 on a stateful pipeline, 2,000 on two regions (HISTORIES, SEED)
 	@$(if $(STATEFUL_SEED),,PYTHONPATH=tests $(BIN)/python -m simulation \
 		$(if $(SEED),--seed $(SEED),--count $(HISTORIES) --coverage))
 	@$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.stateful \
 		$(if $(STATEFUL_SEED),--seed $(STATEFUL_SEED),--count $(STATEFUL_HISTORIES) --coverage))
+	@$(if $(SEED)$(STATEFUL_SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.failover --count $(FAILOVER_HISTORIES))
 
 .PHONY: mutants
 mutants: venv ## Break the core at random, and print what its tests do not find (MODULES, COUNT, SEED)

@@ -21,7 +21,7 @@ from fakes.ports import ports_of
 from fakes.secrets import Secrets
 from fakes.world import World
 from fencepost.contract import Loss, PostgresqlTls, Reason, ReportedLoss, TopicChange, topics_of
-from fencepost.fence import Fence, FenceRow, Starting
+from fencepost.fence import Fence, Fenced, FenceRow, Starting
 from fencepost.fence.cassandra.table import CassandraFenceTable
 from fencepost.fence.postgresql.schema import create_schema
 from fencepost.fence.postgresql.table import PostgresqlFenceTable
@@ -30,6 +30,7 @@ from fencepost.fence.table import FenceTable
 from fencepost_operator.adapters.fence_store import DatabaseFenceStore
 from fencepost_operator.adapters.postgresql.fences import PostgresqlFences
 from fencepost_operator.api import FenceConnection, PostgresqlConnection
+from fencepost_operator.desired.names import sign_key
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import NoStart, StartingPoint
 from fencepost_operator.ports import FenceStore
@@ -260,3 +261,51 @@ async def test_an_account_that_may_not_create_tables_uses_those_that_are_there(s
             await one.close()
         owner.run("revoking", f"DROP OWNED BY {name}")
         owner.run("dropping", f"DROP ROLE {name}")
+
+
+async def test_a_sign_of_life_of_one_cluster_is_read_by_the_other(held: Held) -> None:
+    """It has a key of its own: neither cluster's sign, nor a driver's report, is in the way of another's."""
+    fences, place, row = held.fences, held.place, f"test/shop/{uuid.uuid4().hex[:8]}"
+    await fences.create(place, row, "east/uid-1")
+    east, west = sign_key(row, "east"), sign_key(row, "west")
+    assert await fences.read_progress(place, east) is None
+    await fences.give_sign(place, east, epoch=0, version=0, number=1)
+    first = present(await fences.read_progress(place, east))
+    await fences.give_sign(place, west, epoch=0, version=0, number=7)
+    assert await fences.read_progress(place, east) == first, "an owner that gives no sign is seen to give none"
+    await fences.give_sign(place, east, epoch=0, version=0, number=2)
+    assert present(await fences.read_progress(place, east)) != first
+    assert await fences.read_progress(place, row) is None
+
+
+async def test_another_cluster_takes_over_from_the_version_it_saw_or_not_at_all(held: Held) -> None:
+    fences, place, row = held.fences, held.place, f"test/shop/{uuid.uuid4().hex[:8]}"
+    await fences.create(place, row, "east/uid-1")
+    await fences.take_over(place, row, 0, 0, "east/uid-1")
+    seen = present(await fences.read(place, row))
+    committed = held.commit(row, {"orders/0": 5})
+    with pytest.raises(Conflict):  # the owner lives: it has committed meanwhile
+        await fences.take_over(place, row, seen.epoch, seen.version, "west/uid-2")
+    taken = await fences.take_over(place, row, committed.epoch, committed.version, "west/uid-2")
+    assert (taken.owner, taken.epoch, taken.driver) == ("west/uid-2", 2, None)
+    assert taken.offsets == {"orders/0": 5}
+    with pytest.raises(Conflict):  # the first one comes back with what it saw last
+        await fences.take_over(place, row, committed.epoch, None, "east/uid-1")
+    table = held.table()
+    with pytest.raises(Fenced):
+        held.fence(table, row).commit(
+            committed, offsets={"orders/0": 9}, planned={"orders/0": 9}, records=4, duration_ms=1
+        )
+    assert present(await fences.read(place, row)) == taken
+
+
+async def test_a_move_names_the_cluster_that_continues_and_keeps_what_is_committed(held: Held) -> None:
+    fences, place, row = held.fences, held.place, f"test/shop/{uuid.uuid4().hex[:8]}"
+    await fences.create(place, row, "east/uid-1")
+    await fences.take_over(place, row, 0, 0, "east/uid-1")
+    committed = held.commit(row, {"orders/0": 5})
+    moved = await fences.take_over(place, row, committed.epoch, None, "west/")
+    assert (moved.owner, moved.epoch, moved.driver) == ("west/", 2, None)
+    assert moved.offsets == {"orders/0": 5}
+    mine = await fences.take_over(place, row, moved.epoch, moved.version, "west/uid-2")
+    assert (mine.owner, mine.epoch, mine.offsets) == ("west/uid-2", 3, {"orders/0": 5})

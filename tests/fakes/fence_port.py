@@ -47,6 +47,11 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
+    async def give_sign(self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int) -> None:
+        del connection
+        table = self.world.table
+        await self._write("give_sign", lambda: table.report_progress(key, epoch=epoch, version=version, done=number))
+
     async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:
         del connection
         await self._write("create", lambda: self.world.fence(pipeline).create(owner))

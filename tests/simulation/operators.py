@@ -166,6 +166,7 @@ class Operator:
     passes: int = 0
     deaths: int = 0
     chart: str = "60e6ba1d926a"
+    cluster_uid: str = CONFIG.cluster_uid
     inbox: Inbox = field(default_factory=Inbox)
     """Of the receiver of pages, to which all operators send."""
     turn: Pass = field(default_factory=Pass)
@@ -191,7 +192,9 @@ class Operator:
     def step(self) -> None:
         """Make a pass, or as much of it as comes before the next interruption."""
         if self._reconciler is None:
-            self._reconciler = Reconciler(ports=self._ports(), config=replace(CONFIG, chart=self.chart))
+            self._reconciler = Reconciler(
+                ports=self._ports(), config=replace(CONFIG, chart=self.chart, cluster_uid=self.cluster_uid)
+            )
             self._reconciler.permits = SimulatedPermits(self.world)
         if self._pass is None:
             self.passes += 1

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from fencepost_operator.runtime import observer, reconciler, rewind_observer
+from fencepost_operator.runtime import observer, reconciler, rewind_observer, signs_of_life
 from simulation.shortcuts import kept_results, quick_copies, swapped
 
 
@@ -69,6 +69,11 @@ def _no_limit(_seconds: float) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
+def _no_signs(*_: object) -> AbstractAsyncContextManager[None]:
+    """Give no signs during an action, which takes no time here."""
+    return nullcontext()
+
+
 def _unspread(seconds: float) -> float:
     return seconds
 
@@ -85,6 +90,7 @@ def without_event_loop() -> Generator[None]:
                 (observer, "time_limit", _no_limit),
                 (rewind_observer, "asyncio", OneAfterTheOther),
                 (reconciler, "jittered", _unspread),
+                (signs_of_life.SignsOfLife, "given_meanwhile", _no_signs),
                 *kept_results(),
                 *quick_copies(),
             ]

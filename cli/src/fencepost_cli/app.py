@@ -59,6 +59,10 @@ COMMANDS: Final = {
         "console:console", "Show pipelines in a browser, with your kubeconfig's rights; nothing can be changed there."
     ),
     "explain": Entry("explain:explain", "Explain what a pipeline's conditions mean and what to do."),
+    "failover": Entry(
+        "lifecycle:failover",
+        "Move a pipeline to the Kubernetes cluster that waits for it, after its batch is committed (spec.failover).",
+    ),
     "logs": Entry(
         "logs:logs",
         "Show the log of the current or the last run's driver; without its pod, the lines that outlived it.",

@@ -383,6 +383,19 @@ class DurabilityFacts:
     """Of each Kafka sink, by its name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeSigns:
+    """What this process has seen of the operator of another Kubernetes cluster with the same fence.
+
+    `cluster` is its uid.  `silent_for` is in seconds of this process's monotonic clock, and `has_moved` says whether a
+    sign was given since this process looks.
+    """
+
+    cluster: str
+    silent_for: float
+    has_moved: bool
+
+
 def reports_matter(row: FenceRow, *, by_driver: bool) -> bool:
     """Return whether a driver's reports are read: inside a batch, or where only the driver may connect to Kafka."""
     return row.driver is not None and (by_driver or not row.is_between_batches)
@@ -504,6 +517,9 @@ class Observation:
     """The driver's newest report, where `reports_matter`."""
     heartbeat: Fact[BatchProgress | None] | NotAsked = NotAsked()
     """The driver's newest heartbeat, asked for while records wait and the row stays as it is."""
+    other_cluster: Fact[LifeSigns | None] | NotAsked = NotAsked()
+    """With spec.failover, of the Kubernetes cluster that owns the row, or to which this one is to move it; Known(None)
+    where it has given no sign of life within an hour."""
     loss: Fact[ReportedLoss | None] | NotAsked = NotAsked()
     """The loss that ended the newest run, with its acceptance; Known(None) if a later run has got past it."""
     durability: DurabilityFacts | None = None

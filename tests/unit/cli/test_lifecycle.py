@@ -1,4 +1,4 @@
-"""`fencepost suspend`, `resume` and `restart`: what they change, when they refuse, and how they wait."""
+"""`fencepost suspend`, `resume`, `restart` and `failover`: what they change, when they refuse, and how they wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fencepost_cli.commands.lifecycle
-from fencepost_operator.api import PAUSED_ANNOTATION, RETRY_ANNOTATION, ObjectKey
+from fencepost_operator.api import FAIL_OVER_ANNOTATION, PAUSED_ANNOTATION, RETRY_ANNOTATION, ObjectKey
 from unit.cli.test_explain import SINCE, condition, world_with
 from unit.cli.world import KEY, World
 
@@ -88,3 +88,20 @@ def _refuses(*_: Any) -> Any:
 def test_a_pipeline_of_gitops_is_noted(world: World) -> None:
     world.body["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "apps"}
     assert "change it in Git as well" in world.run("suspend", "shop/orders", "--yes").stderr
+
+
+def test_a_failover_asks_the_owner_to_hand_over_from_its_epoch(world: World) -> None:
+    world.body["spec"]["failover"] = {"takeOverAfter": "30s"}
+    assert "add --yes" in world.refused("failover", "shop/orders", "--to", "cluster-2")
+    assert world.run("failover", "shop/orders", "--to", "cluster-2", "--yes").exit_code == 0
+    assert world.merged == [(KEY, {"metadata": {"annotations": {FAIL_OVER_ANNOTATION: "cluster-2@2"}}})]
+
+
+def test_a_failover_that_no_cluster_waits_for_is_refused(world: World) -> None:
+    assert "no spec.failover" in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
+    world.body["spec"]["failover"] = {}
+    world.body["status"]["state"] = "Standby"
+    assert "run the command in the cluster that runs it" in world.refused(
+        "failover", "shop/orders", "--to", "cluster-2", "--yes"
+    )
+    assert world.merged == []

@@ -72,10 +72,12 @@ FULL = body(
             "tls": {"secretName": "t"},
             "credentialsFrom": {"secretName": "s"},
             "localDatacenter": "d",
+            "consistency": "QUORUM",
         }
     },
     cluster={"autoscale": {"maxWorkers": 3}},
     onPoison={"action": "deadLetter"},
+    failover={},
     observability={
         "openTelemetry": {"endpoint": "http://c", "credentialsFrom": {"secretName": "s"}},
         "openLineage": {"url": "http://l", "credentialsFrom": {"secretName": "s"}},

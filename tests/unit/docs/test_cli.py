@@ -69,6 +69,9 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
     world.annotations[ANNOTATION] = '{"flights": {"retention.ms": {"before": 1, "own": false, "set": []}}}'
     if line.startswith("fencepost state"):
         hold_state(world)
+    if line.startswith("fencepost failover"):
+        world.body["spec"]["failover"] = {"takeOverAfter": "30s"}
+        world.body.setdefault("status", {})["epoch"] = 2
     if line.startswith("fencepost sample"):
         hold_records(world)
     if line.startswith("fencepost autoscale"):

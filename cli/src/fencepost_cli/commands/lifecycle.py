@@ -1,4 +1,4 @@
-"""`fencepost restart`, `suspend` and `resume`: what a pipeline should do now."""
+"""`fencepost restart`, `suspend`, `resume` and `failover`: what a pipeline should do now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Json
 from fencepost_cli.readable import timestamp
 from fencepost_operator.api import (
+    FAIL_OVER_ANNOTATION,
     PAUSED_ANNOTATION,
     RETRY_ANNOTATION,
     ObjectKey,
+    Reason,
     State,
     Status,
     asks_for_pause,
@@ -76,6 +78,37 @@ def restart(target: Named, *, yes: _Yes = False, wait: _Wait = 0) -> None:
         target.objects.end_run(ObjectKey(target.key.namespace, pod))
     before = status.epoch or 0
     _end(target, "restart", wait, lambda now: (now.epoch or 0) > before and _streams(now))
+
+
+@of_object
+def failover(
+    target: Named,
+    *,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="CLUSTER_UID", help="The uid of the cluster that waits, as its status has it."),
+    ],
+    yes: _Yes = False,
+    wait: _Wait = 0,
+) -> None:
+    """Move a pipeline to the Kubernetes cluster that waits for it, after its batch is committed (spec.failover)."""
+    body = target.objects.pipeline(target.key)
+    status = read_status(body.get("status"))
+    if not isinstance(body.get("spec"), Mapping) or "failover" not in body["spec"]:
+        remedy = "set it in both clusters, see docs/operations.md#a-second-kubernetes-cluster"
+        raise CliError(f"{target.key} has no spec.failover, so no other cluster waits for it", remedy=remedy)
+    if status.state is State.STANDBY or not status.epoch:
+        remedy = "run the command in the cluster that runs it"
+        raise CliError(f"{target.key} is {status.state.value} in this cluster: {status.message}", remedy=remedy)
+    if not yes:
+        ask(f"Move {target.key} to cluster {to}? It commits the batch in progress, and continues there.")
+    target.objects.merge(target.key, {"metadata": {"annotations": {FAIL_OVER_ANNOTATION: f"{to}@{status.epoch}"}}})
+    _end(target, "failover", wait, _waits_for_another)
+
+
+def _waits_for_another(status: Status) -> bool:
+    ready = condition_of(status.conditions, "Ready")
+    return ready is not None and ready.reason == Reason.FAILOVER_STANDBY
 
 
 def _set_suspend(target: Named, body: Json, *, to: bool) -> None:

@@ -41,7 +41,7 @@ class Row:
             return "warn"
         if self.state in {State.RUNNING, State.CATCHING_UP}:
             return "good"
-        return "idle" if self.state == State.SUSPENDED else "busy"
+        return "idle" if self.state in {State.SUSPENDED, State.STANDBY} else "busy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     PARTITIONS_OFFLINE = "PartitionsOffline"
     UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"
+    FAILOVER_STANDBY = "FailoverStandby"
     PAUSED = "Paused"
     # A user must correct it
     INVALID_SPEC = "InvalidSpec"

@@ -147,6 +147,12 @@ class DatabaseFenceStore:
         """Return the driver's newest report from inside a batch, None without one or without its table."""
         return await self._unless_missing(connection, lambda place: place.table.read_progress(pipeline))
 
+    async def give_sign(self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int) -> None:
+        """Record that an operator works; see the port."""
+        await self._with_place(
+            connection, lambda place: place.table.report_progress(key, epoch=epoch, version=version, done=number)
+        )
+
     async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:
         """Insert the row at epoch 0 unless it is there, making the schema when it is missing and may be made."""
 

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from fencepost.contract import RECORD_COLUMNS, Format, kafka_properties, spark_conf
+from fencepost.contract import RECORD_COLUMNS, SERIAL, Format, kafka_properties, spark_conf
 from fencepost.contract.sinks import LONGEST_INDEXED_TABLE, finds_records, index_name, is_of_records_alone
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.codec import decode
 from fencepost_operator.api.forbidden_text import forbidden_text, printable
 from fencepost_operator.api.size import size_violations
 from fencepost_operator.api.spec import DeletionPolicy, Spec, Violation
-from fencepost_operator.api.spec.checkpoint import CheckpointSpec
+from fencepost_operator.api.spec.checkpoint import SURVIVING, CheckpointSpec
 from fencepost_operator.api.spec.cluster import ClusterSpec
-from fencepost_operator.api.spec.failures import PoisonAction, Rollback
+from fencepost_operator.api.spec.failures import PoisonAction, Rollback, UnprovenDeath
 from fencepost_operator.api.spec.job import JobMode
 from fencepost_operator.api.spec.sinks import (
     SINK_KINDS,
@@ -149,6 +149,7 @@ def _contradictions(spec: Spec) -> Iterator[Violation]:
     yield from _worker_contradictions(spec.cluster)
     if spec.checkpoint.cassandra is None:
         yield from _needs_of_cassandra(spec)
+    yield from _failover_contradictions(spec)
     yield from _pinned_contradictions(spec)
     yield from _state_contradictions(spec)
     yield from _batch_contradictions(spec.source.kafka)
@@ -185,6 +186,22 @@ def _needs_of_cassandra(spec: Spec) -> Iterator[Violation]:
     if spec.source.pinned_states:
         problem = f"names states, which are in Cassandra, {why}"
         yield Violation("spec.source.pinnedStates", problem, f"remove it, {remedy}")
+
+
+def _failover_contradictions(spec: Spec) -> Iterator[Violation]:
+    if spec.failover is None:
+        return
+    fence = spec.checkpoint.cassandra
+    if fence is not None and fence.serial_consistency != SERIAL:
+        problem = f"is there with serialConsistency {fence.serial_consistency}: two datacenters do not see each other"
+        yield Violation("spec.failover", problem, "remove it, or follow docs/operations.md#serial-or-local_serial")
+    if fence is not None and fence.consistency not in SURVIVING:
+        place = "spec.checkpoint.cassandra.consistency"
+        problem = f"is {fence.consistency} with failover: rows that one datacenter alone has are lost with it"
+        yield Violation(place, problem, f"set it to {SURVIVING[0]}")
+    if spec.restart.on_unproven_death is UnprovenDeath.WAIT:
+        problem = f"is {UnprovenDeath.WAIT} with failover, and one cluster has no proof of a death in another one"
+        yield Violation("spec.restart.onUnprovenDeath", problem, "remove one of the two")
 
 
 def _pinned_contradictions(spec: Spec) -> Iterator[Violation]:

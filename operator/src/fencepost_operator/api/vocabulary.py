@@ -18,6 +18,7 @@ __all__ = [
     "ACCEPT_LOSS_ANNOTATION",
     "ADOPT_ANNOTATION",
     "CONFIRM_DEAD_ANNOTATION",
+    "FAIL_OVER_ANNOTATION",
     "FINALIZER",
     "GROUP",
     "KIND",
@@ -64,6 +65,9 @@ ADOPT_ANNOTATION: Final = f"{GROUP}/adopt-fence"
 """Whom to take a fence row over from: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves on."""
 CONFIRM_DEAD_ANNOTATION: Final = f"{GROUP}/confirm-dead"
 """The name of the run whose driver a user has found dead; it has no effect on another run."""
+FAIL_OVER_ANNOTATION: Final = f"{GROUP}/fail-over"
+"""To which Kubernetes cluster to move the pipeline: `<uid of that cluster>@<epoch>`, spent as soon as the epoch moves
+on."""
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """Set while nothing may be done for the pipeline, and nothing of its status but a condition be written."""
 SNAPSHOT_ANNOTATION: Final = f"{GROUP}/snapshot"
@@ -107,6 +111,7 @@ class State(StrEnum):
     UPGRADING = "Upgrading"
     REWINDING = "Rewinding"
     SUSPENDED = "Suspended"
+    STANDBY = "Standby"
     STALLED = "Stalled"
     DELETING = "Deleting"
 

@@ -10,6 +10,7 @@ from fencepost_operator.api import Pipeline, Reason, ReconcileConfig, Spec
 from fencepost_operator.decision.cluster.autoscale import with_chosen_workers
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
 from fencepost_operator.decision.decision import ActionFailure, Decision
+from fencepost_operator.decision.failover import sign_interval
 from fencepost_operator.decision.kafka.retention import backlog, data_risk
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK
 from fencepost_operator.decision.outcome import Outcome
@@ -19,6 +20,7 @@ from fencepost_operator.decision.reporting.events import new_condition, status_e
 from fencepost_operator.decision.rewind.queue import rewinding
 from fencepost_operator.decision.rules import (
     deletion,
+    failover,
     handoff,
     health,
     lost_records,
@@ -73,6 +75,7 @@ SPEC_PRECONDITIONS: Final[tuple[Callable[[SpecContext], Outcome | None], ...]] =
 """What needs a valid spec but no fence row."""
 
 RULES: Final[tuple[Rule, ...]] = (
+    failover.move_is_asked_for,
     # A run is active.
     health.run_has_no_cluster,
     upgrade.run_is_being_stopped,
@@ -146,7 +149,10 @@ def decide(
         status=status,
         events=status_events(pipeline.status, status, outcome, config, asks_to_run=_asks_to_run(pipeline)),
         action=draft.action,
-        requeue_after=config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
+        requeue_after=min(
+            config.resync_interval if outcome.requeue_after is None else outcome.requeue_after,
+            sign_interval(pipeline.spec) if isinstance(pipeline.spec, Spec) else config.resync_interval,
+        ),
         backlog=backlog(pipeline.spec, observation, status.data_risk),
         rewinds=rewind_updates(draft),
         is_queued=draft.is_queued,
@@ -185,7 +191,9 @@ def _left_alone(pipeline: Pipeline, observation: Observation, config: ReconcileC
         status=status,
         events=(*new_condition(before, status, PAUSED), *new_condition(before, status, RETENTION_RISK)),
         action=None,
-        requeue_after=config.resync_interval,
+        requeue_after=min(config.resync_interval, sign_interval(pipeline.spec))
+        if isinstance(pipeline.spec, Spec)
+        else config.resync_interval,
         backlog=backlog(pipeline.spec, observation, risk),
     )
 

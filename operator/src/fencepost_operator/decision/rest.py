@@ -14,7 +14,8 @@ from fencepost_operator.decision.run.handoff import is_warm, job_named, standby_
 from fencepost_operator.decision.run.liveness import has_ended
 from fencepost_operator.observation import ClusterObjects, Known, Observation, Run, SparkCluster
 
-_RESTING = frozenset({State.RUNNING, State.CATCHING_UP, State.SUSPENDED})
+_WITHOUT_A_RUN = frozenset({State.SUSPENDED, State.STANDBY})
+_RESTING = frozenset({State.RUNNING, State.CATCHING_UP}) | _WITHOUT_A_RUN
 
 
 def is_at_rest(pipeline: Pipeline, observation: Observation, decision: Decision) -> bool:
@@ -60,7 +61,7 @@ def _standby_is_as_it_should_be(pipeline: Pipeline, status: Status, observation:
     handoff = status.handoff
     asks = isinstance(pipeline.spec, Spec) and pipeline.spec.restart.standby is Standby.WARM
     if handoff is None or pipeline.status.handoff is None:
-        return handoff is None and status.standby is None and not (asks and status.state is not State.SUSPENDED)
+        return handoff is None and status.standby is None and not (asks and status.state not in _WITHOUT_A_RUN)
     runs = observation.runs.value if isinstance(observation.runs, Known) else ()
     job = job_named(runs, handoff.name)
     if standby_of(status) is None or job is None or not is_warm(job):

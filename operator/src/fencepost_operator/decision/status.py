@@ -24,6 +24,7 @@ from fencepost_operator.decision.cluster.autoscale import autoscale
 from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
 from fencepost_operator.decision.durability import durability
+from fencepost_operator.decision.failover import cluster_of
 from fencepost_operator.decision.kafka import loss_status
 from fencepost_operator.decision.kafka.retention import data_risk
 from fencepost_operator.decision.kafka.snapshots import snapshots_seen
@@ -60,7 +61,9 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
         fence_unreachable_since=_fence_unreachable_since(pipeline, observation),
     )
     if isinstance(observation.runs, Known):
-        status = with_handoff(_run(status, pipeline, observation, row, config), observation.runs.value)
+        # The epochs of another Kubernetes cluster's row are not those of the runs here.
+        own_row = row if row is not None and cluster_of(row) == config.cluster_uid else None
+        status = with_handoff(_run(status, pipeline, observation, own_row, config), observation.runs.value)
     shown, could_read = commits.lag(pipeline.spec, row, observation)
     status = replace(
         status,

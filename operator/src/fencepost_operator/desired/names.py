@@ -53,6 +53,14 @@ def fence_key(scope: str, key: ObjectKey) -> str:
     return f"{scope}/{key}"
 
 
+def sign_key(fence_key: str, cluster_uid: str) -> str:
+    """Return the partition of `fence_progress` for the signs of life of a Kubernetes cluster's operator.
+
+    No pipeline's key has a `#`.
+    """
+    return f"{fence_key}#cluster-{cluster_uid}"
+
+
 def fence_owner(cluster_uid: str, uid: str) -> str:
     """Return the owner that a fence row names: the Kubernetes cluster's uid and the object's."""
     return f"{cluster_uid}/{uid}"

@@ -23,6 +23,7 @@ from fencepost_operator.autoscaling.arrivals import Arrivals, ArrivalWindow
 from fencepost_operator.backoff import jittered, retry_delay
 from fencepost_operator.decision.decide import decide
 from fencepost_operator.decision.decision import Decision
+from fencepost_operator.decision.failover import is_waited_for
 from fencepost_operator.decision.reporting.page_outbox import due_pages, with_pages
 from fencepost_operator.decision.reporting.page_text import page_of
 from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
@@ -38,6 +39,7 @@ from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.last_passes import LastPasses, Rest
 from fencepost_operator.runtime.observer import Observer
 from fencepost_operator.runtime.restart_permits import RestartPermits
+from fencepost_operator.runtime.signs_of_life import SignsOfLife
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class Reconciler:
     _arrivals: dict[ObjectKey, ArrivalWindow] = field(default_factory=dict)
     """Of the pipelines whose number of workers follows from it."""
     _last: LastPasses = field(init=False)
+    _signs: SignsOfLife = field(init=False)
     _census_at: float = -math.inf
     """When all objects of all pipelines were last looked at, by the monotonic clock."""
 
@@ -89,6 +92,7 @@ class Reconciler:
             figures_per_second=config.figures_per_second,
             slowest_figures=config.slowest_figures,
         )
+        self._signs = SignsOfLife(ports=self.ports, config=config)
         self.permits = RestartPermits(limit=self.config.max_concurrent_restarts, timeout=self.config.restart_timeout)
 
     async def reconcile(self, key: ObjectKey, *, woken: bool = True) -> float | None:
@@ -138,7 +142,7 @@ class Reconciler:
             return None, _GONE
         observer = Observer(self.ports, self.config)
         found = await observer.with_valid_spec(self._last.begin(found))
-        seen = await observer.observe(found)
+        seen = await self._signs.exchange(found, await observer.observe(found))
         pipeline, observation = self._measured(found, seen)
         monotonic = self.ports.clock.monotonic()
         attempts = self._attempts.setdefault(key, Attempts())
@@ -160,12 +164,13 @@ class Reconciler:
         if isinstance(action, TakeSnapshot | DropSnapshots | StartPurge | KeepRevision | TryCode):
             # A copy that fails must not keep the loop from reconciling the run, nor hide that it cannot.
             return min(again, self._pause(pipeline, decision)), _BLIND if is_blind else outcome
-        return again, outcome
+        return min(again, decision.requeue_after) if is_waited_for(pipeline) else again, outcome
 
     async def _glance(self, rest: Rest) -> float | None:
         """Look at Cassandra and Kafka alone; return when to look again, None where they show more than figures."""
         found = rest.pipeline
         seen = await Observer(self.ports, self.config).glance(found, rest.observation)
+        seen = await self._signs.exchange(found, seen)
         pipeline, observation = self._measured(found, seen)
         monotonic = self.ports.clock.monotonic()
         decision = self._conclude(pipeline, observation, Attempts())
@@ -216,6 +221,7 @@ class Reconciler:
         self._attempts.pop(key, None)
         self._conflicts.pop(key, None)
         self._last.forget(key)
+        self._signs.forget(key)
         self._steps.forget(key)
         self._arrivals.pop(key, None)
         self.permits.forget(key)
@@ -317,7 +323,8 @@ class Reconciler:
         """
         name, now = type(action).__name__, self.ports.clock.monotonic()
         try:
-            await Executor(self.ports, self.config).execute(pipeline, action)
+            async with self._signs.given_meanwhile(pipeline, observation):
+                await Executor(self.ports, self.config).execute(pipeline, action)
         except NotLeading:
             raise
         except Busy as error:

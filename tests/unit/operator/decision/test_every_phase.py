@@ -25,7 +25,7 @@ from fencepost_operator.actions import (
 )
 from fencepost_operator.api import CONFIRM_DEAD_ANNOTATION, PAUSED_ANNOTATION, DeletionPolicy, State, Status
 from fencepost_operator.decision.decision import Decision
-from fencepost_operator.observation import ClusterObjects, References, Unknown, UnknownReason, Watermarks
+from fencepost_operator.observation import ClusterObjects, LifeSigns, References, Unknown, UnknownReason, Watermarks
 from generators.reference import ROOT
 from unit.contract.test_guidance import given_reasons
 from unit.operator.decision.test_walk import (
@@ -116,6 +116,7 @@ RUNS: Final[Mapping[str, Change]] = {
         runs=(replace(JOB, created_at=NOW, pod=replace(POD, uid="pod-second", node_ready=False)),)
     ),
 }
+QUORUM: Final = {"cassandra": {"contactPoints": ["cassandra"], "consistency": "QUORUM"}}
 FENCES: Final[Mapping[str, Change]] = {
     "held": lambda scene: scene,
     "held by a twin": lambda scene: scene.seen(fence=replace(ROW, driver="twin")),
@@ -124,6 +125,16 @@ FENCES: Final[Mapping[str, Change]] = {
     "claimed again": lambda scene: scene.seen(fence=replace(ROW, epoch=3, driver="pod-3")),
     "older": lambda scene: scene.seen(fence=replace(ROW, epoch=1)),
     "of another cluster": lambda scene: scene.seen(fence=replace(ROW, owner="cluster-2/uid-9")),
+    "of another cluster, which lives": lambda scene: scene.asked(failover={}, checkpoint=QUORUM).seen(
+        cluster=None,
+        release=None,
+        fence=replace(ROW, epoch=3, owner="cluster-2/uid-9"),
+        other_cluster=LifeSigns(cluster="cluster-2", silent_for=5.0, has_moved=True),
+    ),
+    "of another cluster, which is lost": lambda scene: scene.asked(failover={}, checkpoint=QUORUM).seen(
+        fence=replace(ROW, epoch=3, owner="cluster-2/uid-9"),
+        other_cluster=LifeSigns(cluster="cluster-2", silent_for=30.0, has_moved=True),
+    ),
     "gone": lambda scene: scene.seen(fence=None),
     "silent": lambda scene: scene.seen(fence=SILENT),
     "denied": lambda scene: scene.seen(fence=DENIED),
@@ -214,6 +225,7 @@ def test_every_combination_is_decided_lawfully() -> None:
 
 NEEDS_DETAILS: Final[set[str]] = {
     Reason.AUTOSCALED,
+    Reason.HEARTBEAT_LOST,
     Reason.LOSS_ACCEPTED,
     Reason.PROGRESS_UNREADABLE,
     Reason.RESTART_QUEUED,

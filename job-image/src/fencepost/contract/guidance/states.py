@@ -56,6 +56,23 @@ STEADY: Final = {
             ),
         ),
     ),
+    Reason.FAILOVER_STANDBY: Guidance(
+        category=Category.STEADY,
+        severity=Severity.NONE,
+        situation="With `spec.failover`, another Kubernetes cluster owns the fence row and runs the pipeline; Ready is "
+        "True",
+        does="keeps neither a driver nor a cluster here; takes the fence over when neither the other operator nor its "
+        "driver gives a sign of life for `failover.takeOverAfter`",
+        remedy="to move the pipeline here, run `fencepost failover` in the other cluster",
+        steps=(
+            Step("Who holds the row, and when it was committed to", "fencepost fence show NAMESPACE/NAME"),
+            Step(
+                "Move it: in the cluster that runs it, with the uid of the one that waits",
+                "fencepost failover NAMESPACE/NAME --to CLUSTER_UID",
+            ),
+        ),
+        more="../operations.md#a-second-kubernetes-cluster",
+    ),
     Reason.PAUSED: Guidance(
         category=Category.STEADY,
         severity=Severity.NONE,

@@ -12,15 +12,15 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from fencepost.contract import spark_conf
+from fencepost.contract import LOCAL_SERIAL, SERIAL, spark_conf
 from fencepost.contract.tables import OWN_TABLES
 from fencepost_operator.api.checks import DurationRange, Rule, keyed_by
 from fencepost_operator.api.effects import Effect
 from fencepost_operator.api.fields import Seconds
 from fencepost_operator.api.model import Model
-from fencepost_operator.api.spec.checkpoint import CheckpointSpec
+from fencepost_operator.api.spec.checkpoint import SURVIVING, CheckpointSpec
 from fencepost_operator.api.spec.cluster import ClusterSpec
-from fencepost_operator.api.spec.failures import OnPoisonSpec, RestartSpec, UpgradeSpec
+from fencepost_operator.api.spec.failures import FailoverSpec, OnPoisonSpec, RestartSpec, UnprovenDeath, UpgradeSpec
 from fencepost_operator.api.spec.job import JobMode, JobSpec
 from fencepost_operator.api.spec.observability import ObservabilitySpec
 from fencepost_operator.api.spec.sinks import SinkSpec
@@ -126,6 +126,26 @@ class Spec(Model):
             " so; remove the key",
             field_path=".cluster.sparkConf",
         ),
+        Rule(
+            "!has(self.failover) || !has(self.checkpoint.cassandra) ||"
+            f" self.checkpoint.cassandra.serialConsistency == '{SERIAL}'",
+            f"must not be there with checkpoint.cassandra.serialConsistency {LOCAL_SERIAL}, because the transactions of"
+            " two datacenters do not see each other; remove it, or follow docs/operations.md#serial-or-local_serial",
+            field_path=".failover",
+        ),
+        Rule(
+            "!has(self.failover) || !has(self.checkpoint.cassandra) ||"
+            f" self.checkpoint.cassandra.consistency in {list(SURVIVING)}",
+            f"must be {' or '.join(SURVIVING)} with failover, because rows that one datacenter alone has are lost with"
+            " it; set it",
+            field_path=".checkpoint.cassandra.consistency",
+        ),
+        Rule(
+            f"!has(self.failover) || !has(self.restart) || self.restart.onUnprovenDeath != '{UnprovenDeath.WAIT}'",
+            f"must not be {UnprovenDeath.WAIT} with failover, because one Kubernetes cluster has no proof of a driver's"
+            " death in another one; remove one of the two",
+            field_path=".restart.onUnprovenDeath",
+        ),
     )
 
     suspend: Annotated[bool, Effect.SUSPENDS] = False
@@ -160,6 +180,7 @@ class Spec(Model):
     snapshots: Annotated[SnapshotsSpec, Effect.AT_ONCE] = field(default_factory=SnapshotsSpec)
     restart: Annotated[RestartSpec, Effect.AT_ONCE] = field(default_factory=RestartSpec)
     upgrade: Annotated[UpgradeSpec, Effect.AT_ONCE] = field(default_factory=UpgradeSpec)
+    failover: Annotated[FailoverSpec | None, Effect.AT_ONCE] = None
     on_poison: Annotated[OnPoisonSpec, Effect.NEW_RUN] = field(default_factory=OnPoisonSpec)
     observability: Annotated[ObservabilitySpec, Effect.NEW_RUN] = field(default_factory=ObservabilitySpec)
     deletion_policy: Annotated[DeletionPolicy, Effect.AT_ONCE] = DeletionPolicy.RETAIN

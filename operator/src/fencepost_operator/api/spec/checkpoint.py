@@ -50,6 +50,10 @@ class ReplicationSpec(Model):
     nodes."""
 
 
+SURVIVING: Final = ("QUORUM", "ALL")
+"""Consistency levels at which a write is in more than one of three datacenters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSpec(Model, CassandraEndpoint):
     """The Cassandra cluster of the fence row and of the sinks' tables."""

@@ -142,6 +142,17 @@ class UpgradeSpec(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverSpec(Model):
+    """The same pipeline in several Kubernetes clusters with one fence: one runs it, and the others wait in the phase
+    Standby until that one is lost. The namespace, the name and the operator's scope must be the same in each.
+    """
+
+    take_over_after: Annotated[Seconds, DurationRange("30s", "15m", "30s or 2m")] = 30.0
+    """A cluster that waits takes over once the one that owns the fence has neither committed nor given a sign of life
+    for this long, by the monotonic clock of the one that waits. The operator gives a sign every five seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnPoisonSpec(Model):
     """What happens to a record that fails the transform or a sink each time it is tried alone, while other records
     pass. A run looks for such a record when a batch has failed several times for what is in it.

@@ -54,7 +54,7 @@ class Status(Model):
     """Since when this status describes observedGeneration. A new generation starts it again."""
     state: State = State.PENDING
     """Current state of the pipeline: Pending, Provisioning, Starting, Running, CatchingUp, Restarting, Upgrading,
-    Rewinding, Suspended, Stalled or Deleting. For people; programs should read conditions."""
+    Rewinding, Suspended, Standby, Stalled or Deleting. For people; programs should read conditions."""
     message: str = ""
     """Description of the current state."""
     conditions: Annotated[tuple[Condition, ...], keyed_by("type")] = ()

@@ -75,7 +75,14 @@ def is_purged(job: PurgeJob) -> bool:
 
 
 def unpurgeable(context: RunContext) -> tuple[str, ...]:
-    """Return why output cannot be deleted, a sentence per sink of a kind that cannot; the count finds the others."""
+    """Return why output cannot be deleted, a sentence per sink of a kind that cannot; the count finds the others.
+
+    The fence row says nothing of a deletion: a Kubernetes cluster that took over before the offsets are set would
+    continue behind the deleted rows.
+    """
+    if context.spec.failover is not None:
+        why = "deleteOutput is refused with spec.failover, because another Kubernetes cluster may take over meanwhile"
+        return (f"{why}: delete the pipeline there, then remove spec.failover",)
     return tuple(
         f"the output of sink {sink.name} cannot be deleted: it is not a table, files or a sink of a package;"
         " set deleteOutput to false"

@@ -12,6 +12,7 @@ from fencepost_operator.decision.context import Context
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, unless_busy
 from fencepost_operator.decision.run.liveness import has_ended, stop_timeout
 from fencepost_operator.desired.identity.hashes import checkpoint_secrets
+from fencepost_operator.desired.names import fence_owner
 from fencepost_operator.observation import Known, Run, Unknown, UnknownReason
 
 
@@ -107,6 +108,8 @@ def _end(context: Context, row: FenceRow | None) -> Outcome | None:
         return _wait_for_spec(context, "The spec is invalid, and the checkpoint is not where it says")
     if row is None or row.owner.partition("/")[0] != context.config.cluster_uid:
         return None
+    if row.owner == fence_owner(context.config.cluster_uid, ""):
+        return None  # it was moved here, and no object has taken it: another Kubernetes cluster takes it again
     release = context.pipeline.deletion_policy is DeletionPolicy.DELETE
     return _end_epoch(context, row) or (_release(context, row) if release else None)
 

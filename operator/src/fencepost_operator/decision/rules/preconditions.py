@@ -10,7 +10,9 @@ from fencepost_operator.actions import AddFinalizer, CreateFence
 from fencepost_operator.api import ADOPT_ANNOTATION, JobMode, Reason, Spec, State
 from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons, database_name
 from fencepost_operator.decision.context import Context, RunContext, SpecContext
+from fencepost_operator.decision.failover import cluster_of
 from fencepost_operator.decision.outcome import KUBERNETES_REASONS, Outcome, reconciling, stalled, unobservable
+from fencepost_operator.decision.rules import failover
 from fencepost_operator.desired.identity.hashes import fingerprints, optional_references
 from fencepost_operator.observation import References, Unknown
 
@@ -103,15 +105,19 @@ def references_are_missing(context: SpecContext, references: References) -> Outc
 def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | None:
     """Refuse another Kubernetes cluster's row until a user names that cluster, and the epoch, to take it over.
 
+    With spec.failover it is waited for that the other cluster is lost.
+
     The epoch makes the annotation good for one takeover: left on two objects, it would let them take turns forever.
     """
-    cluster = row.owner.partition("/")[0]
+    cluster = cluster_of(row)
     if cluster == context.config.cluster_uid:
         return None
     key, needed = context.pipeline.key, f"{cluster}@{row.epoch}"
     given = context.pipeline.annotations.get(ADOPT_ANNOTATION)
     if given == needed:
         return None
+    if context.spec.failover is not None:
+        return failover.another_cluster_owns(context, row)
     mismatch = f"; the annotation {ADOPT_ANNOTATION}={given} is not about this owner and epoch" if given else ""
     return stalled(
         context,

@@ -8,6 +8,7 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, State
 from fencepost_operator.decision.checkpoint_reasons import checkpoint_reasons
 from fencepost_operator.decision.context import SpecContext
+from fencepost_operator.decision.failover import cluster_of
 from fencepost_operator.decision.outcome import Outcome, reconciling, unless_busy
 from fencepost_operator.decision.rules.cluster_removal import forgotten, uninstall
 from fencepost_operator.decision.run.stop import stop_run
@@ -42,7 +43,7 @@ def _fence_unconfirmed_run(context: SpecContext) -> Outcome | None:
             requeue_after=context.config.resync_interval,
         )
     row = fence.value
-    if row is None or row.epoch != run.epoch:
+    if row is None or row.epoch != run.epoch or cluster_of(row) != context.config.cluster_uid:
         return None
     return reconciling(
         context,

@@ -1,0 +1,48 @@
+"""Which Kubernetes cluster a fence row belongs to, and how often the clusters that share it look at each other."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fencepost.fence import FenceRow
+from fencepost_operator.api import FAIL_OVER_ANNOTATION, Pipeline, Spec
+
+SIGN_INTERVAL: Final = 5.0
+"""Seconds between two signs of life: whatever takeOverAfter the other cluster has, there are six of them in it."""
+_MOVE: Final = re.compile(r"(?P<cluster>[A-Za-z0-9.-]{1,63})@(?P<epoch>[0-9]{1,18})")
+LOOKS: Final = 10
+"""Looks of a waiting cluster in failover.takeOverAfter."""
+
+
+def cluster_of(row: FenceRow) -> str:
+    """Return the uid of the Kubernetes cluster that owns a row."""
+    return row.owner.partition("/")[0]
+
+
+def is_waited_for(pipeline: Pipeline) -> bool:
+    """Return whether other Kubernetes clusters may wait to take over."""
+    return isinstance(pipeline.spec, Spec) and pipeline.spec.failover is not None and pipeline.deleting_since is None
+
+
+def sign_interval(spec: Spec) -> float:
+    """Return the seconds between two signs of life."""
+    return SIGN_INTERVAL if spec.failover is not None else float("inf")
+
+
+def look_interval(spec: Spec) -> float:
+    """Return the seconds between two looks of a cluster that waits."""
+    return spec.failover.take_over_after / LOOKS if spec.failover is not None else float("inf")
+
+
+def asked_target(pipeline: Pipeline, row: FenceRow) -> str | None:
+    """Return to which cluster the row is to be moved from its epoch, None where that is not asked for.
+
+    A driver that hands over has ended that epoch itself when it stopped.
+    """
+    asked = _MOVE.fullmatch(pipeline.annotations.get(FAIL_OVER_ANNOTATION, ""))
+    if asked is None or not is_waited_for(pipeline) or asked["cluster"] == cluster_of(row):
+        return None
+    epoch, run = int(asked["epoch"]), pipeline.status.run
+    has_ended = run is not None and run.epoch == epoch and run.stop_requested_at is not None and row.driver is None
+    return asked["cluster"] if row.epoch == epoch or (has_ended and row.epoch == epoch + 1) else None

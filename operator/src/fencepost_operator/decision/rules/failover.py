@@ -1,0 +1,135 @@
+"""Failover between Kubernetes clusters with one fence: wait while another one owns it, take over, hand over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fencepost.fence import FenceRow
+from fencepost_operator.actions import StopRun, TakeOverFence
+from fencepost_operator.api import ADOPT_ANNOTATION, Reason, State
+from fencepost_operator.api.quantities import format_duration
+from fencepost_operator.decision.context import RunContext, SpecContext
+from fencepost_operator.decision.failover import asked_target, cluster_of, look_interval
+from fencepost_operator.decision.outcome import Outcome, reconciling
+from fencepost_operator.decision.rules.cluster_removal import uninstall
+from fencepost_operator.decision.run.handoff import without_handoff
+from fencepost_operator.decision.run.liveness import has_ended
+from fencepost_operator.decision.run.stop import stop_run
+from fencepost_operator.observation import Known, LifeSigns, Unknown
+
+
+def another_cluster_owns(context: SpecContext, row: FenceRow) -> Outcome:
+    """Remove what this cluster has of a pipeline that runs in another one, and wait until that one is lost."""
+    lasted = format_duration(context.spec.failover.take_over_after if context.spec.failover is not None else 0.0)
+    return (
+        _stop(context, row)
+        or _take_over(context, row, lasted)
+        or _remove(context, row)
+        or _is_never_lost(context, row)
+        or _wait(context, row, lasted)
+    )
+
+
+def move_is_asked_for(context: RunContext) -> Outcome | None:
+    """Hand the row over to a cluster that waits for it: after the last commit of the run, and in one update.
+
+    Without a sign of life from there the pipeline stays, also where its run has stopped meanwhile.
+    """
+    target, spec = asked_target(context.pipeline, context.row), context.spec
+    seen = context.observation.other_cluster
+    signs = seen.value if isinstance(seen, Known) else None
+    if target is None or spec.failover is None or signs is None or signs.cluster != target:
+        return None
+    if not signs.has_moved or signs.silent_for >= spec.failover.take_over_after:
+        return None
+    why, run = f"Moving to cluster {target}", context.active_run
+    if run is not None:
+        return stop_run(context, run, why=why, reason=Reason.STOPPING, state=State.STANDBY)
+    row = context.row
+    return reconciling(
+        context,
+        Reason.FENCED,
+        f"{why}: epoch {row.epoch + 1} begins there, at the last commit",
+        state=State.STANDBY,
+        action=TakeOverFence(epoch=row.epoch, version=None, owner=f"{target}/"),
+    )
+
+
+def _stop(context: SpecContext, row: FenceRow) -> Outcome | None:
+    """Stop what runs here: its epoch is over, so it can commit no more."""
+    why = f"Cluster {cluster_of(row)} has taken the pipeline over"
+    if (run := context.active_run) is not None:
+        return stop_run(context, run, why=why, reason=Reason.STOPPING, state=State.STANDBY)
+    job = next((job for job in context.runs if not job.deleting and not has_ended(job)), None)
+    if job is None:
+        return None
+    return reconciling(
+        context,
+        Reason.STOPPING,
+        f"{why}: stopping {job.name}",
+        state=State.STANDBY,
+        action=StopRun(name=job.name),
+        status=without_handoff(context.status),
+    )
+
+
+def _take_over(context: SpecContext, row: FenceRow, lasted: str) -> Outcome | None:
+    """Take over from an owner that is silent. A commit meanwhile proves that it is not: the version is a condition."""
+    failover, signs = context.spec.failover, _signs(context)
+    if failover is None or signs is None or signs.silent_for < failover.take_over_after:
+        return None
+    return reconciling(
+        context,
+        Reason.FENCED,
+        f"Cluster {cluster_of(row)} has given no sign of life for {lasted}: epoch {row.epoch + 1} begins here, and no "
+        "driver of an older epoch can commit",
+        state=State.PROVISIONING,
+        action=TakeOverFence(epoch=row.epoch, version=row.version, owner=context.owner),
+    )
+
+
+def _signs(context: SpecContext) -> LifeSigns | None:
+    seen = context.observation.other_cluster
+    return seen.value if isinstance(seen, Known) else None
+
+
+def _remove(context: SpecContext, row: FenceRow) -> Outcome | None:
+    why = f"Cluster {cluster_of(row)} owns the checkpoint"
+    return uninstall(context, why=why, reason=Reason.STOPPING, state=State.STANDBY)
+
+
+def _is_never_lost(context: SpecContext, row: FenceRow) -> Outcome | None:
+    """Leave the row to an owner that is not known to give signs: its silence proves no loss."""
+    if _signs(context) is not None:
+        return None
+    key, there, seen = context.pipeline.key, cluster_of(row), context.observation.other_cluster
+    if isinstance(seen, Unknown) and seen.is_transient:
+        return None
+    why = f"cannot be read: {seen.message}" if isinstance(seen, Unknown) else "has not been seen in the last hour"
+    return reconciling(
+        context,
+        Reason.FENCE_OWNED_ELSEWHERE,
+        f"Cluster {there} owns the checkpoint {row.pipeline}, and a sign of life of its operator {why}; this one does "
+        "not take over without a request",
+        remedy="set spec.failover there too, and let its operator write to fence_progress; if that cluster is gone, "
+        f"run: kubectl annotate streamingpipeline {key.name} --namespace {key.namespace} --overwrite "
+        f"{ADOPT_ANNOTATION}={there}@{row.epoch}",
+        state=State.STANDBY,
+        warning=True,
+        requeue_after=look_interval(context.spec),
+    )
+
+
+def _wait(context: SpecContext, row: FenceRow, lasted: str) -> Outcome:
+    """Say whose the pipeline is, when that changes, and how to move it."""
+    key, here, there = context.pipeline.key, context.config.cluster_uid, cluster_of(row)
+    return Outcome(
+        reason=Reason.FAILOVER_STANDBY,
+        message=f"Cluster {there} owns the checkpoint and runs the pipeline; this one takes over when that gives no "
+        f"sign of life for {lasted}. To move the pipeline here, run in the other cluster: fencepost failover "
+        f"{key.namespace}/{key.name} --to {here}",
+        state=State.STANDBY,
+        status=replace(without_handoff(context.status), planned_restart_since=None),
+        ready=True,
+        requeue_after=look_interval(context.spec),
+    )

@@ -1,0 +1,157 @@
+"""Failover between Kubernetes clusters, as a table: which of them runs, waits, takes over, or hands over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
+from fencepost_operator.api import ADOPT_ANNOTATION, FAIL_OVER_ANNOTATION, DeletionPolicy, Spec, State, condition_of
+from fencepost_operator.api.spec.failures import FailoverSpec
+from fencepost_operator.observation import LifeSigns
+from unit.operator.scenes import DENIED, JOB, NOW, ROW, RUN, SILENT, WELL, Scene
+
+OVER = replace(RUN, ended_at=NOW, dead=True)
+THEIRS = replace(ROW, epoch=3, owner="cluster-2/uid-9", driver="pod-9")
+ALIVE = LifeSigns(cluster="cluster-2", silent_for=29.0, has_moved=True)
+LOST = replace(ALIVE, silent_for=30.0)
+
+
+def store(**changes: Any) -> dict[str, Any]:
+    return {"cassandra": {"contactPoints": ["cassandra"], "consistency": "QUORUM", **changes}}
+
+
+STORE = store()
+
+
+def asking(**changes: Any) -> Scene:
+    """Return the scene of a run that is up to date, whatever level it writes at."""
+    spec = WELL.pipeline.spec
+    assert isinstance(spec, Spec)
+    return WELL.with_pipeline(spec=replace(spec, failover=FailoverSpec(), **changes))
+
+
+OURS = asking()
+BACK = OURS.seen(fence=THEIRS, other_cluster=ALIVE)
+"""This cluster comes back, and another one has taken over."""
+GONE = BACK.said(run=OVER).seen(runs=())
+WAITS = GONE.seen(release=None, cluster=None)
+
+
+def moving(epoch: int = ROW.epoch, cluster: str = "cluster-2", **signs: Any) -> Scene:
+    asked = OURS.with_pipeline(annotations={FAIL_OVER_ANNOTATION: f"{cluster}@{epoch}"})
+    return asked.seen(other_cluster=replace(ALIVE, **signs))
+
+
+@pytest.mark.parametrize(
+    ("scene", "reason", "action", "state"),
+    [
+        pytest.param(OURS, "Streaming", None, State.RUNNING, id="owns and runs"),
+        pytest.param(BACK, "Stopping", StopRun, State.STANDBY, id="its run goes first"),
+        pytest.param(
+            BACK.said(run=OVER).seen(runs=(replace(JOB, name="orders-run-3", epoch=3),)),
+            "Stopping", StopRun, State.STANDBY, id="a standby of a run goes too",
+        ),
+        pytest.param(GONE, "Stopping", UninstallCluster, State.STANDBY, id="then its cluster"),
+        pytest.param(WAITS, "FailoverStandby", None, State.STANDBY, id="then it waits"),
+        pytest.param(WAITS.seen(other_cluster=LOST), "Fenced", TakeOverFence, State.PROVISIONING, id="takes over"),
+        pytest.param(
+            WAITS.seen(other_cluster=None), "FenceOwnedElsewhere", None, State.STANDBY, id="an owner without signs"
+        ),
+        pytest.param(
+            WAITS.seen(other_cluster=DENIED), "FenceOwnedElsewhere", None, State.STANDBY, id="signs it may not read"
+        ),
+        pytest.param(
+            WAITS.seen(other_cluster=SILENT), "FailoverStandby", None, State.STANDBY, id="a look without an answer"
+        ),
+        pytest.param(moving(), "Stopping", StopRun, State.STANDBY, id="a move stops the run"),
+        pytest.param(
+            moving().said(run=OVER).seen(runs=()), "Fenced", TakeOverFence, State.STANDBY, id="then hands over"
+        ),
+        pytest.param(
+            moving().said(run=replace(OVER, stop_requested_at=NOW)).seen(
+                runs=(), fence=replace(ROW, epoch=ROW.epoch + 1, driver=None)
+            ),
+            "Fenced", TakeOverFence, State.STANDBY, id="also where the driver has ended its epoch itself",
+        ),
+        pytest.param(moving(epoch=1), "Streaming", None, State.RUNNING, id="a move of an epoch that is over"),
+        pytest.param(moving(silent_for=30.0), "Streaming", None, State.RUNNING, id="a move to a lost cluster"),
+        pytest.param(moving(has_moved=False), "Streaming", None, State.RUNNING, id="a move to one not seen yet"),
+        pytest.param(moving(cluster="cluster-1"), "Streaming", None, State.RUNNING, id="a move to itself"),
+    ],
+)  # fmt: skip
+def test_each_cluster_does_its_part(scene: Scene, reason: str, action: type | None, state: State) -> None:
+    decision = scene.decide()
+    assert (decision.reason, decision.status.state) == (reason, state)
+    assert type(decision.action) is (action or type(None))
+
+
+def test_a_takeover_is_refused_where_the_owner_commits_meanwhile() -> None:
+    action = WAITS.seen(other_cluster=LOST).decide().action
+    assert isinstance(action, TakeOverFence)
+    assert (action.epoch, action.version) == (THEIRS.epoch, THEIRS.version)
+    assert action.owner == ROW.owner
+
+
+def test_a_move_names_the_cluster_that_takes_it() -> None:
+    action = moving().said(run=OVER).seen(runs=()).decide().action
+    assert action == TakeOverFence(epoch=ROW.epoch, version=None, owner="cluster-2/")
+
+
+def test_a_cluster_that_waits_says_for_whom_and_how_to_move_it() -> None:
+    decision = WAITS.decide()
+    ready = condition_of(decision.status.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("True", "FailoverStandby")
+    assert "Cluster cluster-2 owns the checkpoint" in ready.message
+    assert "fencepost failover shop/orders --to cluster-1" in ready.message
+    assert WAITS.seen(other_cluster=replace(ALIVE, silent_for=1.0)).decide().status == decision.status, (
+        "nothing to write"
+    )
+
+
+def test_an_owner_without_signs_is_taken_over_by_a_person() -> None:
+    without = WAITS.seen(other_cluster=None)
+    found = condition_of(without.decide().status.conditions, "Ready")
+    assert found is not None
+    assert f"{ADOPT_ANNOTATION}=cluster-2@3" in found.message
+    adopted = without.with_pipeline(annotations={ADOPT_ANNOTATION: "cluster-2@3"}).decide()
+    assert isinstance(adopted.action, TakeOverFence)
+
+
+@pytest.mark.parametrize("scene", [OURS, WAITS, asking(suspend=True), moving()])
+def test_a_pass_comes_in_time_for_the_next_sign(scene: Scene) -> None:
+    assert scene.decide().requeue_after <= 5.0
+
+
+def test_the_epoch_of_another_cluster_is_of_no_run_here() -> None:
+    """A warm standby was to have epoch 3, which the other cluster has begun."""
+    decision = BACK.seen(runs=(JOB, replace(JOB, name="orders-run-3", epoch=3))).decide()
+    run = decision.status.run
+    assert run is not None
+    assert run.epoch == RUN.epoch
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"checkpoint": store(serialConsistency="LOCAL_SERIAL")}, "spec.failover"),
+        ({"checkpoint": store(consistency="LOCAL_QUORUM")}, "spec.checkpoint.cassandra.consistency"),
+        ({"restart": {"onUnprovenDeath": "wait"}}, "spec.restart.onUnprovenDeath"),
+        ({"failover": {"takeOverAfter": "10s"}}, "spec.failover.takeOverAfter"),
+    ],
+)
+def test_what_would_break_it_is_refused(changes: dict[str, Any], field: str) -> None:
+    found = WELL.asked(**{"failover": {}, "checkpoint": STORE, **changes}).pipeline.spec
+    assert not isinstance(found, Spec)
+    assert [violation.field for violation in found] == [field]
+
+
+def test_a_deleted_pipeline_leaves_a_row_that_was_moved_to_it_and_that_it_never_took() -> None:
+    moved = replace(ROW, owner="cluster-1/", driver=None)
+    deleted = OURS.with_pipeline(deleting_since=NOW, deletion_policy=DeletionPolicy.DELETE)
+    ended = deleted.said(run=OVER).seen(runs=(), release=None, cluster=None)
+    assert isinstance(ended.decide().action, ReleaseFence)
+    assert isinstance(ended.seen(fence=moved).decide().action, RemoveFinalizer)
