@@ -64,7 +64,7 @@ async def test_a_driver_that_hangs_is_found_after_a_step_of_the_clock(minutes: i
     await stage.until(lambda: stage.world.table.rows[ROW].epoch > 1, seconds=120)
     failure = stage.pipeline.status.failure
     assert failure is not None
-    assert failure.reason == Reason.UNRESPONSIVE
+    assert failure.reason in {Reason.UNRESPONSIVE, Reason.HEARTBEAT_LOST}
 
 
 async def test_a_clock_that_is_set_back_delays_no_retry() -> None:
@@ -169,6 +169,7 @@ async def test_a_step_of_the_clock_counts_until_a_pass_is_recorded(failure: Exce
     stage, clock = await running()
     for driver in stage.world.drivers:
         driver.frozen = True
+    stage.world.table.progress.clear()  # so that it is not judged by its heartbeats
     await stage.run(5)
     failures = [failure]
 

@@ -55,7 +55,7 @@ class Driver:
     """Its batches neither end nor report progress, and it gives no sign of life."""
     signed_at: datetime | None = None
     is_mute: bool = False
-    """Its heartbeats do not arrive, whatever else it does."""
+    """Neither its heartbeats nor its reports from inside a batch arrive, whatever else it does."""
     beat: tuple[datetime, int] | None = None
     """When it last looked whether a heartbeat is due, and the version of its row then."""
     fits: int | None = None
@@ -225,7 +225,7 @@ class Driver:
         if taken >= self.batch_takes:
             self.batch_since = None
             self._commit(now, ends)
-        else:
+        elif not self.is_mute:
             self.fence.report_progress(row, int(taken.total_seconds()))
 
     def _sign(self, now: datetime) -> None:

@@ -58,7 +58,7 @@ class Hang(Event):
 
 @dataclass(frozen=True, slots=True)
 class Mute(Event):
-    """No heartbeat of a driver that lives arrives for some time, while it works."""
+    """No heartbeat or report of a driver that lives arrives for some time, while it works."""
 
     seconds: float = 30.0
 

@@ -517,6 +517,8 @@ class Observation:
     """The driver's newest report, where `reports_matter`."""
     heartbeat: Fact[BatchProgress | None] | NotAsked = NotAsked()
     """The driver's newest heartbeat, asked for while records wait and the row stays as it is."""
+    heartbeat_asked: datetime | None = None
+    """When it was asked for; None where it was not."""
     other_cluster: Fact[LifeSigns | None] | NotAsked = NotAsked()
     """With spec.failover, of the Kubernetes cluster that owns the row, or to which this one is to move it; Known(None)
     where it has given no sign of life within an hour."""

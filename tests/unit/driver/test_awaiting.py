@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fencepost.driver.loop import Loop
-from fencepost.driver.planning.awaiting import EXERCISE, LOOK, STANDBY_LOOK
+from fencepost.driver.planning.awaiting import (
+    EXERCISE,
+    LOOK,
+    MOST_EXERCISED_BYTES,
+    STANDBY_LOOK,
+    exercised_next,
+)
 from fencepost.errors import PoisonRecord
 from fencepost.fence import Fenced, FenceMissing, FenceUnavailable
 from unit.driver.loop_world import FakeEngine, FakeLog, World
@@ -92,10 +99,32 @@ def test_its_workers_are_exercised_meanwhile(world: World) -> None:
     world.run()
     loop, engine = waiting(world, epoch=world.row().epoch + 1, idle=int(3.5 * EXERCISE / 0.05))
     loop.run()
-    assert [batch.spans() for batch in engine.rehearsed] == 3 * [{"t/0": (0, 30), "t/1": (0, 20)}], (
-        "records that are committed"
-    )
+    assert [batch.spans() for batch in engine.rehearsed] == 3 * [{"t/0": (25, 30), "t/1": (15, 20)}], "committed ones"
     assert (engine.warmed, engine.batches) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("records", "seconds", "following"),
+    [(10, 0.1, 20), (150, 0.1, 200), (20, 0.7, 20), (20, 2.0, 5), (2, 2.0, 1), (1, 2.0, 0), (0, 0.1, 0)],
+)
+def test_an_exercise_takes_about_a_second_at_most(records: int, seconds: float, following: int) -> None:
+    """Injected: a function that takes long for each record, as one that makes a request."""
+    assert exercised_next(records, seconds) == following
+
+
+def test_more_small_records_are_exercised_each_time(world: World) -> None:
+    world.run()
+    loop, engine = waiting(world, epoch=world.row().epoch + 1)
+    for _ in range(3):
+        loop.exercise(replace(world.row(), records=10, figures={"bytes": 1000}))
+    assert [batch.records for batch in engine.rehearsed] == [10, 20, 40]
+
+
+def test_large_records_are_not_exercised(world: World) -> None:
+    world.run()
+    loop, engine = waiting(world, epoch=world.row().epoch + 1)
+    loop.exercise(replace(world.row(), records=1, figures={"bytes": MOST_EXERCISED_BYTES + 1}))
+    assert (engine.rehearsed, engine.warmed) == ([], 1)
 
 
 def test_it_does_not_end_where_committed_records_cannot_be_read_again(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,8 +13,10 @@ from fakes.clock import Clock
 from fencepost.batch import EMPTY
 from fencepost.driver.loop import InProgress
 from fencepost.driver.watchdogs import (
+    AT_ONCE,
     COLLECT_INTERVAL,
     FIRST_EXECUTOR_LIMIT,
+    beside,
     watch_executors,
     watch_fence,
     watch_files,
@@ -241,25 +244,55 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
     assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
 
 
-def test_a_heartbeat_is_given_where_the_row_stays_as_it_is(clock: Alarms) -> None:
-    """Injected: the database does not answer one of them."""
-    table = MemoryFenceTable(now=lambda: int(1e6 * clock.seconds))
-    fence = Fence(table, PIPELINE, patience=0.0)
-    rows = iter([None, ROW, ROW, ROW, replace(ROW, version=8), replace(ROW, version=8), None])
+def heartbeats(clock: Alarms, rows: list[FenceRow | None]) -> list[tuple[float, int]]:
+    """When a driver whose rows are these, second by second, gives heartbeats, and of which version."""
     given: list[tuple[float, int]] = []
+    left = iter(rows)
 
-    def beat(row: FenceRow) -> None:
-        given.append((clock.seconds, row.version))
-        if len(given) == 1:
+    def row() -> FenceRow | None:
+        clock.seconds %= 10_000
+        return next(left)
+
+    with pytest.raises(StopIteration):
+        watch_heartbeat(
+            row, beat=lambda held: given.append((clock.seconds, held.version)), interval=1.0, sleep=clock.sleep
+        )
+    return given
+
+
+def test_a_heartbeat_is_given_after_the_claim_and_where_the_row_stays_as_it_is(clock: Alarms) -> None:
+    moved = replace(ROW, version=8)
+    assert heartbeats(clock, [None, ROW, ROW, moved, moved]) == [(2.0, 7), (3.0, 7), (5.0, 8)]
+
+
+def test_a_run_that_changes_its_row_each_second_has_a_heartbeat_now_and_then(clock: Alarms) -> None:
+    """A report expires after an hour, and without one a driver that freezes then is not judged by its heartbeats."""
+    given = heartbeats(clock, [replace(ROW, version=version) for version in range(1000)])
+    assert len(given) > 30
+    assert max(after - before for (before, _), (after, _) in itertools.pairwise(given)) <= 35
+
+
+def test_heartbeats_do_not_wait_for_one_that_gets_no_answer() -> None:
+    """Injected: a node that does not answer, and one that refuses."""
+    table = MemoryFenceTable()
+    fence = Fence(table, PIPELINE, patience=0.0)
+    held: list[Callable[[], None]] = []
+
+    def act(row: FenceRow) -> None:
+        if row.version == 99:
             raise FenceUnavailable("no answer")
         fence.beat(row)
 
-    with pytest.raises(StopIteration):
-        watch_heartbeat(lambda: next(rows), beat=beat, interval=1.0, sleep=clock.sleep)
-    assert given == [(3.0, 7), (4.0, 7), (6.0, 8)]
+    beat = beside(act, held.append)
+    for version in range(50):
+        beat(replace(ROW, version=version))
+    assert len(held) == AT_ONCE, "more do not pile up"
+    for run in held:
+        run()
+    beat(replace(ROW, version=99))
+    held[-1]()
     assert table.read_progress(PIPELINE) is None, "the report of the batch stays"
-    found = present(table.read_progress(heartbeat_key(PIPELINE)))
-    assert (found.epoch, found.version) == (ROW.epoch, 8)
+    assert present(table.read_progress(heartbeat_key(PIPELINE))).version == AT_ONCE - 1
     table.forget(PIPELINE)
     assert not table.progress
 

@@ -25,7 +25,12 @@ from fencepost.batch import EMPTY, Batch, Written
 from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning import plan
-from fencepost.driver.planning.awaiting import await_epoch
+from fencepost.driver.planning.awaiting import (
+    FIRST_EXERCISED,
+    MOST_EXERCISED_BYTES,
+    await_epoch,
+    exercised_next,
+)
 from fencepost.driver.planning.claiming import Claiming
 from fencepost.driver.planning.leader_epochs import LeaderEpochs
 from fencepost.driver.planning.log_polling import LogPolling, Stopping
@@ -40,6 +45,7 @@ from fencepost.driver.sizing.batch_limit import Limit
 from fencepost.driver.stopping import check_held
 from fencepost.errors import DataLoss, DependencyDown, DriverError, replaced, suspects_record
 from fencepost.fence import Fence, FenceError, FenceRow
+from fencepost.fence.figures import Figure
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +125,7 @@ class Loop:
         self._exercised = now()
         self._in_progress: InProgress | None = None
         self._looks_in_vain = 0
-        self._rehearses = True
+        self._exercised_records = FIRST_EXERCISED
 
     @property
     def life(self) -> tuple[FenceRow, int] | None:
@@ -166,22 +172,31 @@ class Loop:
 
         `row` says which these are; None asks the fence.  An empty batch reads nothing.  It is enough where there are no
         such records, or one of them fails: a run that waits continues then, for the run that works has passed or set
-        aside all of them.
+        aside all of them.  The epoch is not looked for meanwhile, so it takes about a second at most.
         """
+        began = self._now()
         try:
-            batch = self._newest(row or self._fence.read()) if self._rehearses else EMPTY
+            batch = self._newest(row or self._fence.read())
             if not batch.is_empty:
                 self._engine.rehearse(batch)
+                self._exercised_records = exercised_next(self._exercised_records, self._now() - began)
                 return
         except Stopping:
             return
         except (FenceError, DriverError) as error:
-            self._rehearses = False
+            self._exercised_records = 0
             log.warning("committed records are not read beside the run that works: %s", error)
         self._engine.keep_warm()
 
     def _newest(self, row: FenceRow | None) -> Batch:
-        return EMPTY if row is None else plan.newest(row, self._polling.now(), self._config.source.topics)
+        """Return what is exercised: few records, of few bytes by the last batch; none once they took too long."""
+        if row is None or not self._exercised_records:
+            return EMPTY
+        size = row.figures.get(Figure.BYTES, 0) // max(1, row.records or 1)
+        limit = min(self._exercised_records, MOST_EXERCISED_BYTES // size if size else FIRST_EXERCISED)
+        if not limit:
+            return EMPTY
+        return plan.newest(row, self._polling.now(), self._config.source.topics, limit)
 
     def run(self) -> None:
         """Claim once the epoch has begun, then batch after batch until `stop`; whatever goes wrong is raised."""

@@ -82,7 +82,8 @@ class Supervision:
                 life = loop.life
                 return life[0] if life is not None else None
 
-            watchdogs.start("heartbeat", lambda: watchdogs.watch_heartbeat(row, beat=fence.beat, interval=interval))
+            beat = watchdogs.beside(fence.beat, partial(watchdogs.start, "beat"))
+            watchdogs.start("heartbeat", lambda: watchdogs.watch_heartbeat(row, beat=beat, interval=interval))
 
     def files(self, collect: Callable[[], bool]) -> None:
         """Delete the files of a state that nothing reaches."""

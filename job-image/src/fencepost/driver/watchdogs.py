@@ -31,6 +31,11 @@ PROGRESS_INTERVAL: Final = 5.0
 SIGN_INTERVAL: Final = 15.0
 """Most seconds between two signs of life; four fit into the stall timeout."""
 
+EVERY: Final = 30
+"""Intervals after which there is a heartbeat, whatever the run does."""
+AT_ONCE: Final = 8
+"""Heartbeats under way: more than there are in the time of a request that gets no answer."""
+
 COLLECT_INTERVAL: Final = 60.0
 """Seconds between two collections of a stateful pipeline's files."""
 FIRST_COLLECTION: Final = 10.0
@@ -163,18 +168,39 @@ def watch_heartbeat(
 ) -> None:
     """Give a heartbeat at intervals in which the run has not changed its row: a change says as much.
 
-    Only the process counts: a loop that hangs has a heartbeat, and so has one inside a long batch.
+    Also when the run has claimed, and at each EVERY-th interval: a report expires, and a run without any is not judged
+    by its heartbeats.  Only the process counts: a loop that hangs has a heartbeat, and so has one inside a long batch.
+    `beat` returns at once: a request that a node does not answer must not hold the next one up.
     """
-    last: int | None = None
+    last, since = None, 0
     while True:
         sleep(interval)
         held = row()
-        if held is not None and held.version == last:
+        if held is not None and (held.version == last or last is None or since >= EVERY):
+            beat(held)
+            since = 0
+        last, since = (held.version, since + 1) if held is not None else (None, 0)
+
+
+def beside(
+    act: Callable[[FenceRow], object], start: Callable[[Callable[[], None]], object]
+) -> Callable[[FenceRow], None]:
+    """Return what does `act` in threads that `start` begins, AT_ONCE of them at most; an error is left out."""
+    free = threading.Semaphore(AT_ONCE)
+
+    def begin(row: FenceRow) -> None:
+        def run() -> None:
             try:
-                beat(held)
+                act(row)
             except Exception as error:  # noqa: BLE001 - the database: others watch that
                 log.debug("no heartbeat is written: %s", error)
-        last = held.version if held is not None else None
+            finally:
+                free.release()
+
+        if free.acquire(blocking=False):
+            start(run)
+
+    return begin
 
 
 def watch_log(

@@ -96,6 +96,7 @@ class Observer:
             cluster_objects = then.create_task(self._cluster_objects(pipeline, runs, cluster))
             unread = then.create_task(self._unread(pipeline, source, fence))
             progress = then.create_task(self._progress(pipeline, fence, source))
+            asked = whole_milliseconds(self.ports.clock.now())
             heartbeat = then.create_task(self._heartbeat(pipeline, fence))
             loss = then.create_task(self._loss(pipeline, runs, fence))
             durability = then.create_task(self._durability(pipeline, fence, source))
@@ -124,6 +125,7 @@ class Observer:
             unread=unread.result(),
             progress=progress.result(),
             heartbeat=heartbeat.result(),
+            heartbeat_asked=None if isinstance(heartbeat.result(), NotAsked) else asked,
             loss=loss.result(),
             durability=durability.result(),
             snapshots=snapshots,
@@ -149,6 +151,7 @@ class Observer:
             silent_nodes = then.create_task(self._silent_nodes(pipeline, resting.runs, resting.cluster))
             unread = then.create_task(self._unread(pipeline, source, fence))
             progress = then.create_task(self._progress(pipeline, fence, source))
+            asked = whole_milliseconds(self.ports.clock.now())
             heartbeat = then.create_task(self._heartbeat(pipeline, fence))
             durability = then.create_task(self._durability(pipeline, fence, source))
             snapshots_seen = then.create_task(self._snapshots(pipeline, fence))
@@ -163,6 +166,7 @@ class Observer:
             unread=unread.result(),
             progress=progress.result(),
             heartbeat=heartbeat.result(),
+            heartbeat_asked=None if isinstance(heartbeat.result(), NotAsked) else asked,
             durability=durability.result(),
             snapshots=snapshots,
             pinned=pinned,
@@ -207,7 +211,10 @@ class Observer:
     ) -> Fact[BatchProgress | None] | NotAsked:
         """Look for the driver's heartbeat where neither the row nor the log's end shows that it needs none."""
         row, committed = fence.value if isinstance(fence, Known) else None, pipeline.status.committed
-        if pipeline.checkpoint is None or row is None or row.driver is None or committed is None:
+        run = pipeline.status.run
+        if run is None or not run.is_active or pipeline.checkpoint is None:
+            return NotAsked()
+        if row is None or row.driver is None or committed is None:
             return NotAsked()
         if committed.since is None or committed.version != row.version:
             return NotAsked()

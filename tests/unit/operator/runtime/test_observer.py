@@ -15,7 +15,7 @@ from fakes.manifests import spec
 from fakes.ports import ports_of
 from fakes.world import World
 from fencepost.fence import BatchProgress, FenceRow, heartbeat_key
-from fencepost_operator.api import CommittedStatus, KafkaConnection, ObjectKey, ReconcileConfig, Rewind
+from fencepost_operator.api import CommittedStatus, KafkaConnection, ObjectKey, ReconcileConfig, Rewind, RunStatus
 from fencepost_operator.observation import (
     DRIVER_ONLY,
     Known,
@@ -70,11 +70,16 @@ async def test_progress_is_not_asked_for_where_no_batch_is_in_progress(world: Wo
 
 
 @pytest.mark.parametrize(
-    ("waits", "version", "asks"),
-    [(True, IN_A_BATCH.version, True), (True, 1, False), (False, IN_A_BATCH.version, False)],
+    ("waits", "version", "ended", "asks"),
+    [
+        (True, IN_A_BATCH.version, False, True),
+        (True, 1, False, False),
+        (False, IN_A_BATCH.version, False, False),
+        (True, IN_A_BATCH.version, True, False),
+    ],
 )
 async def test_heartbeats_are_asked_for_while_records_wait_and_the_row_stays(
-    waits: bool, version: int, asks: bool, world: World
+    waits: bool, version: int, ended: bool, asks: bool, world: World
 ) -> None:
     world.table.rows[NAME] = IN_A_BATCH
     world.table.now = lambda: 1_700_000_000_000_000
@@ -83,7 +88,12 @@ async def test_heartbeats_are_asked_for_while_records_wait_and_the_row_stays(
     pipeline = await ports.pipelines.read(KEY)
     assert pipeline is not None
     committed = CommittedStatus(version=version, since=datetime.now(UTC) if waits else None)
-    pipeline = replace(pipeline, status=replace(pipeline.status, committed=committed))
+    now = datetime.now(UTC)
+    run = RunStatus(
+        name="orders-run-1", epoch=1, spec_hash="h", cluster_generation=1, recorded_at=now, created_at=now,
+        ended_at=now if ended else None,
+    )  # fmt: skip
+    pipeline = replace(pipeline, status=replace(pipeline.status, committed=committed, run=run))
     found = await Observer(ports, ReconcileConfig(cluster_uid="c", scope="default")).observe(pipeline)
     beat = BatchProgress(epoch=1, version=3, done=0, at=datetime.fromtimestamp(1_700_000_000, UTC))
     assert found.heartbeat == (Known(beat) if asks else NotAsked())

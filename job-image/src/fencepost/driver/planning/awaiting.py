@@ -28,6 +28,25 @@ EXERCISE: Final = 30.0
 """Seconds between two exercises of the workers: Spark ends Python workers that idle for a minute."""
 
 
+FIRST_EXERCISED: Final = 10
+"""Records of the first exercise: each may take a request of the author's function."""
+MOST_EXERCISED: Final = 200
+"""Records of an exercise."""
+MOST_EXERCISED_BYTES: Final = 4 * 1024 * 1024
+"""The same in bytes."""
+SHORT_EXERCISE: Final = 0.5
+"""Seconds; after a shorter exercise, the next one has twice the records."""
+LONG_EXERCISE: Final = 1.0
+"""Seconds; after a longer exercise, the next one has a quarter of the records: a takeover would wait for it."""
+
+
+def exercised_next(records: int, seconds: float) -> int:
+    """Return how many records the next exercise has, after one of `records` that took so long; 0 for none."""
+    if seconds > LONG_EXERCISE:
+        return max(1, records // 4) if records > 1 else 0
+    return min(2 * records, MOST_EXERCISED) if seconds < SHORT_EXERCISE else records
+
+
 def has_begun(row: FenceRow | None, config: DriverConfig) -> bool:
     """Return whether the run's epoch has begun.
 

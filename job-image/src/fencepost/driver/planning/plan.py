@@ -20,8 +20,6 @@ from fencepost.errors import BadSpec
 from fencepost.fence import FenceRow, Starting
 
 AGREEMENT: Final = lost_ranges.AGREEMENT
-NEWEST: Final = 200
-"""Records that a run reads again to get warm: few, for they may be large."""
 Divide: TypeAlias = Callable[[Mapping[str, int], Mapping[str, int], int], Mapping[str, int]]
 """Divides a batch among partitions with a backlog: of their offsets, the records beyond, and the most records of a
 batch, it makes the records of each one."""
@@ -225,10 +223,10 @@ def recorded(
     return replace(batch, leader_epochs=leader_epochs, is_repeated=is_repeated)
 
 
-def newest(row: FenceRow, log: Watermarks, topics: Sequence[str]) -> Batch:
-    """Return about NEWEST of the committed records, the same number of each partition, as far as the log has them."""
+def newest(row: FenceRow, log: Watermarks, topics: Sequence[str], limit: int) -> Batch:
+    """Return the newest committed records that the log has, about `limit`: the same number of each partition."""
     ends = {key: row.offsets[key] for key in _keys(row.offsets, topics) if key in log.begins}
-    share = max(1, NEWEST // max(1, len(ends)))
+    share = max(1, limit // max(1, len(ends)))
     starts = {key: min(at, max(log.begins[key], at - share)) for key, at in ends.items()}
     return between(starts, ends)
 

@@ -40,7 +40,9 @@ class CommittedStatus(Model):
     heartbeat: datetime | None = None
     """The database's time of the newest heartbeat that was read: while records wait and the row stays as it is."""
     heartbeat_at: MaybeSince = None
-    """When that, or a change of the row after it, was first seen."""
+    """Since when that and the row have been the same each time they were read."""
+    heartbeat_asked: MaybeSince = None
+    """When it was last asked for, and read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

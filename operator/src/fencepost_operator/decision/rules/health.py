@@ -20,7 +20,7 @@ from fencepost_operator.decision.run import batch_progress
 from fencepost_operator.decision.run.blindness import is_blind, unknown_life
 from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_pod_issue, pod_issue
 from fencepost_operator.decision.run.handoff import is_warm, job_named, standby_of
-from fencepost_operator.decision.run.heartbeats import PATIENCE, STANDBY_PATIENCE, last_seen
+from fencepost_operator.decision.run.heartbeats import LOOK, PATIENCE, STANDBY_PATIENCE, silence
 from fencepost_operator.decision.run.stop import stop_run
 from fencepost_operator.decision.specs.rollout import is_rolled_out
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
@@ -38,7 +38,7 @@ BATCHES_WITHOUT_COMMIT: Final = 3
 FIRST_COMMIT: Final = 30.0
 """Least seconds that a run may take from its claim to its first commit: executors start their Python workers."""
 TAKES_OVER_IN: Final = timedelta(seconds=15)
-"""Within which a warm standby claims: a look takes 0.25 s, an empty batch in progress and the claim some seconds."""
+"""Within which a warm standby claims: a look takes 0.25 s, an exercise in progress and the claim some seconds."""
 MAX_DOUBLINGS: Final = 6
 """Of the timeouts of a run, for runs in a row that were too slow."""
 
@@ -222,13 +222,13 @@ def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 def _without_heartbeat(context: RunContext, run: RunStatus) -> Diagnosis | None:
     """Return why a run counts as frozen or cut off whose heartbeats have ended, while records wait for it."""
-    seen, quiet = last_seen(context.status.committed, context.observation), quiet_since(context.status)
-    if run.claimed_at is None or seen is None or quiet is None or not _readable(context):
+    found, quiet = silence(context.status.committed, context.observation), quiet_since(context.status)
+    if run.claimed_at is None or found is None or quiet is None or not _readable(context):
         return None
     if context.spec.restart.on_unproven_death is UnprovenDeath.WAIT:  # it may continue: only we cannot see it
         return None
-    patience = _heartbeat_patience(context)
-    if not _elapsed(context, patience, seen, quiet, run.claimed_at):
+    patience, (since, asked) = _heartbeat_patience(context), found
+    if not _elapsed(context, patience, since, quiet, run.claimed_at, until=asked):
         return None
     where = f" on node {run.node_name}" if run.node_name else ""
     return Diagnosis(
@@ -253,8 +253,9 @@ def _next_look(context: RunContext, run: RunStatus) -> float:
         return longest
     since = max(committed.observable_since, quiet, run.claimed_at or quiet)
     due = [since + stall_timeout(context)]
-    if (seen := last_seen(committed, context.observation)) is not None:
-        due.append(max(since, seen) + _heartbeat_patience(context))
+    before = context.pipeline.status.committed
+    if silence(committed, context.observation) and before is not None and before.heartbeat == committed.heartbeat:
+        due.append(context.now + LOOK)
     left = ((moment - context.now).total_seconds() for moment in due)
     return min([longest, *(seconds for seconds in left if seconds > 0)])
 
@@ -282,13 +283,13 @@ def _longer_after_slow_runs(context: RunContext, seconds: float) -> timedelta:
     return timedelta(seconds=seconds * 2 ** min(failure.repeats, MAX_DOUBLINGS))
 
 
-def _elapsed(context: RunContext, timeout: timedelta, *since: datetime) -> bool:
+def _elapsed(context: RunContext, timeout: timedelta, *since: datetime, until: datetime | None = None) -> bool:
     """Return whether all moments are that long ago, by this operator's clock; Kafka and Cassandra answered since."""
     committed, measured = context.status.committed, context.observation.measured_since
     if committed is None or committed.observable_since is None:
         return False
     own = (measured,) if measured is not None else ()
-    return context.now - max(committed.observable_since, *since, *own) >= timeout
+    return (until or context.now) - max(committed.observable_since, *since, *own) >= timeout
 
 
 def topics_are_missing(context: RunContext) -> Outcome | None:

@@ -77,7 +77,7 @@ def committed(
     signed, alive_at = (
         _life(before, row, observation, moved=moved) if observation.source.value.by_driver else (None, None)
     )
-    heartbeat, heartbeat_at = heartbeats.seen(before, row, observation)
+    heartbeat, heartbeat_at, heartbeat_asked = heartbeats.seen(before, row, observation)
     observable_since = before.observable_since if before is not None and not observation.is_first else None
     return CommittedStatus(
         version=row.version,
@@ -92,6 +92,7 @@ def committed(
         alive_at=alive_at,
         heartbeat=heartbeat,
         heartbeat_at=heartbeat_at,
+        heartbeat_asked=heartbeat_asked,
     )
 
 

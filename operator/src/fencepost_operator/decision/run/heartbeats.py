@@ -12,33 +12,49 @@ from typing import Final
 
 from fencepost.fence import FenceRow
 from fencepost_operator.api import CommittedStatus
-from fencepost_operator.observation import Known, Observation
+from fencepost_operator.observation import Known, Observation, Unknown
 
 PATIENCE: Final = timedelta(seconds=10)
-"""Without a heartbeat, ten of which fit in: a start that was not needed takes longer than that."""
-STANDBY_PATIENCE: Final = timedelta(seconds=3)
-"""Without a heartbeat, three of which fit in, where a standby is warm: its takeover takes about a second."""
+"""Without a heartbeat, of which there is one per second: a start that was not needed takes longer than that."""
+STANDBY_PATIENCE: Final = timedelta(seconds=5)
+"""The same where a standby is warm, whose takeover takes about a second."""
+LOOK: Final = timedelta(seconds=1)
+"""Between two looks at a heartbeat that stays the same."""
+LONGEST_PAUSE: Final = timedelta(seconds=3)
+"""Between two looks that belong to one silence.  After a longer one it begins again: the operator was paused, perhaps
+together with the driver, or waited for another fact."""
 
 
 def seen(
     before: CommittedStatus | None, row: FenceRow, observation: Observation
-) -> tuple[datetime | None, datetime | None]:
-    """Return the newest heartbeat, and when it or a change of the row after it was first seen.
+) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """Return the newest heartbeat, since when it and the row have been seen to stay, and when it was last asked for.
 
-    None before the first one that is read: a driver of an older image has none, and is not judged by them.
+    None before the first one that is read: a driver of an older image has none, and is not judged by them.  Where it
+    cannot be read, the silence begins again: an outage of the database replaces no driver.
     """
-    known = (before.heartbeat, before.heartbeat_at) if before is not None else (None, None)
-    if not isinstance(observation.heartbeat, Known):
-        has_moved = before is not None and before.version != row.version
-        return (known[0], observation.now) if has_moved and known[1] is not None else known
-    found = observation.heartbeat.value
+    known, since, asked_before = (
+        (before.heartbeat, before.heartbeat_at, before.heartbeat_asked) if before is not None else (None, None, None)
+    )
+    now, asked, fact = observation.now, observation.heartbeat_asked, observation.heartbeat
+    has_moved = before is not None and before.version != row.version
+    if not isinstance(fact, Known) or asked is None:
+        begins = since is not None and (has_moved or isinstance(fact, Unknown))
+        return known, now if begins else since, None if begins else asked_before
+    found = fact.value
     if found is None or found.epoch != row.epoch:
-        return None, None
-    return (found.at, observation.now) if found.at != known[0] else known
+        return None, None, None
+    is_new = found.at != known or since is None or has_moved
+    is_late = asked_before is None or asked - asked_before > LONGEST_PAUSE
+    return found.at, now if is_new or is_late else since, asked
 
 
-def last_seen(committed: CommittedStatus | None, observation: Observation) -> datetime | None:
-    """Return when the driver last showed that it runs, None where it is not known to have heartbeats."""
-    if committed is None or not isinstance(observation.heartbeat, Known):
+def silence(committed: CommittedStatus | None, observation: Observation) -> tuple[datetime, datetime] | None:
+    """Return since when and until when heartbeat and row were seen to stay; None for a run that is not judged by them.
+
+    It ends when the heartbeat was asked for: other facts of the observation may have taken seconds more.
+    """
+    asked = observation.heartbeat_asked
+    if committed is None or committed.heartbeat_at is None or asked is None:
         return None
-    return committed.heartbeat_at
+    return (committed.heartbeat_at, asked) if isinstance(observation.heartbeat, Known) else None

@@ -264,14 +264,16 @@ def test_no_cluster_is_freed_while_a_run_works_on_another_generation() -> None:
     assert not isinstance(decision.action, InstallCluster) or decision.action.keep is not None
 
 
-@pytest.mark.parametrize(("is_warm", "seconds"), [(True, 3), (False, 10)])
+@pytest.mark.parametrize(("is_warm", "seconds"), [(True, 5), (False, 10)])
 def test_a_driver_without_heartbeats_is_replaced_sooner_where_a_standby_is_warm(is_warm: bool, seconds: int) -> None:
     beat = BatchProgress(epoch=ROW.epoch, version=ROW.version, done=0, at=LONG_AGO)
     scene = waiting(recorded(), ready=is_warm).seen(heartbeat=beat, **LAGGING)
+    scene = replace(scene, observation=replace(scene.observation, heartbeat_asked=NOW))
 
     def silent(for_seconds: float) -> Decision:
         seen = NOW - timedelta(seconds=for_seconds)
         known = replace(COMMITTED, version=ROW.version, since=seen, heartbeat=LONG_AGO, heartbeat_at=seen)
+        known = replace(known, heartbeat_asked=NOW - timedelta(seconds=1))
         return scene.said(committed=known, run=replace(RUN, resumed_from=LONG_AGO)).decide()
 
     assert silent(seconds - 0.1).reason == Reason.STREAMING

@@ -19,12 +19,19 @@ BEAT = BatchProgress(epoch=ROW.epoch, version=ROW.version, done=0, at=LONG_AGO)
 BATCH = replace(ROW, planned={"orders/0": 60})
 
 
-def silent(seconds: float, *, beat: Any = BEAT, **committed: Any) -> Scene:
-    """A run inside a batch, whose newest heartbeat was first seen so long ago."""
-    seen, quiet = NOW - timedelta(seconds=seconds), NOW - timedelta(seconds=40)
-    before = replace(COMMITTED, version=ROW.version, since=quiet, heartbeat=LONG_AGO, heartbeat_at=seen, **committed)
+def silent(seconds: float, *, beat: Any = BEAT, asked: float = 0.0, paused: float = 1.0, **committed: Any) -> Scene:
+    """A run inside a batch, whose heartbeat and row have been seen to stay for so long.
+
+    The heartbeat was asked for `asked` seconds before the end of the observation, and `paused` seconds after the last
+    look.
+    """
+    now, quiet = NOW - timedelta(seconds=asked), NOW - timedelta(seconds=40)
+    looks = {"heartbeat_at": NOW - timedelta(seconds=seconds), "heartbeat_asked": now - timedelta(seconds=paused)}
+    before = replace(COMMITTED, version=ROW.version, since=quiet, heartbeat=LONG_AGO, **{**looks, **committed})
     run = replace(RUN, resumed_from=LONG_AGO)
-    return WELL.said(committed=before, run=run).seen(fence=BATCH, heartbeat=beat, **LAGGING)
+    scene = WELL.said(committed=before, run=run).seen(fence=BATCH, heartbeat=beat, **LAGGING)
+    is_asked = not isinstance(beat, NotAsked)
+    return replace(scene, observation=replace(scene.observation, heartbeat_asked=now if is_asked else None))
 
 
 def test_a_run_without_heartbeats_is_fenced_at_the_version_of_the_row() -> None:
@@ -45,6 +52,8 @@ def test_a_run_without_heartbeats_is_fenced_at_the_version_of_the_row() -> None:
         pytest.param(silent(60, beat=SILENT), id="no answer"),
         pytest.param(silent(60, beat=DENIED), id="not granted"),
         pytest.param(silent(60, beat=NotAsked()), id="not asked"),
+        pytest.param(silent(12, asked=2.5), id="another fact took long"),
+        pytest.param(silent(60, paused=3.1), id="the operator was paused"),
         pytest.param(silent(60, observable_since=NOW - timedelta(seconds=7)), id="the database has just come back"),
         pytest.param(silent(60).asked(restart={"onUnprovenDeath": "wait"}), id="its death is waited for"),
         pytest.param(silent(60).seen(fence=ROW, source=WELL.observation.source.value), id="nothing to read"),  # type: ignore[union-attr]
@@ -68,6 +77,21 @@ def test_when_a_heartbeat_was_first_seen_is_recorded(beat: BatchProgress | None,
     assert present(silent(5, beat=beat).decide().status.committed).heartbeat_at == seen
 
 
-def test_the_next_look_is_when_the_patience_ends() -> None:
-    assert silent(8.5).decide().requeue_after == 1.5
-    assert silent(0).decide().requeue_after == POLICY.resync_interval
+def test_the_next_look_is_soon_where_the_heartbeat_stays_the_same() -> None:
+    assert silent(2).decide().requeue_after == 1.0
+    assert silent(2, beat=replace(BEAT, at=NOW)).decide().requeue_after == POLICY.resync_interval
+
+
+@pytest.mark.parametrize("beat", [SILENT, DENIED])
+def test_a_silence_begins_again_where_heartbeats_could_not_be_read(beat: Any) -> None:
+    """Injected: the table does not answer for a minute; the first answer has the heartbeat from before."""
+    unread = silent(60, beat=beat).decide()
+    assert present(unread.status.committed).heartbeat_at == NOW
+    answered = silent(60).said(committed=unread.status.committed)
+    assert answered.decide().reason == Reason.STREAMING
+
+
+def test_a_silence_begins_again_after_a_pause_between_two_looks() -> None:
+    """Injected: operator and driver stood still together; the first look has the heartbeat from before."""
+    decision = silent(60, paused=30).decide()
+    assert present(decision.status.committed).heartbeat_at == NOW
