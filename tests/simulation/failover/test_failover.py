@@ -113,10 +113,8 @@ ALL: list[Callable[[Patch], None]] = [
     epochs_stay,
     owners_give_no_signs,
     signs_are_not_read,
-    silence_takes_nothing_over,
     returning_clusters_keep_their_spark_cluster,
     moves_do_not_drain,
-    moves_go_to_lost_clusters,
 ]
 
 
@@ -124,6 +122,28 @@ ALL: list[Callable[[Patch], None]] = [
 def test_a_broken_rule_of_failover_is_found(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
     breaks(monkeypatch)
     assert MODEL.first_failure(range(HISTORIES)) is not None
+
+
+@pytest.mark.parametrize(
+    ("breaks", "events", "said"),
+    [
+        (silence_takes_nothing_over, [LoseRegion(at=60.0, seconds=200.0)], "west does not run though east is lost"),
+        (
+            moves_go_to_lost_clusters,
+            [LoseRegion(at=55.0, region=1, seconds=200.0), Move(at=100.0)],
+            "moved to west, which is lost",
+        ),
+    ],
+)
+def test_a_broken_rule_about_a_lost_region_is_found(
+    breaks: Callable[[Patch], None], events: list[Any], said: str, monkeypatch: Patch
+) -> None:
+    history = History(seed=0, setup=Setup(), events=tuple(events))
+    assert play(history) is None
+    breaks(monkeypatch)
+    found = play(history)
+    assert found is not None
+    assert found.why == said
 
 
 def test_an_outage_that_counts_as_silence_is_found(monkeypatch: Patch) -> None:
