@@ -427,7 +427,7 @@ async def test_a_row_that_vanished_or_went_back_stalls() -> None:
 
 
 async def test_a_job_deleted_in_the_background_is_not_gone_before_its_pod() -> None:
-    stage = await Stage.streaming(restart={"stallTimeout": "5m"})
+    stage = await Stage.streaming(restart={"stallTimeout": "5m", "onUnprovenDeath": "wait"})
     old = stage.world.newest_pod().driver
     old.frozen = True
     stage.world.delete_job(KEY, "orders-run-1", cascade="background")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,17 @@ class ControlPlane:
     server: str
     folder: Path
     kubeconfig: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def freeze(self) -> None:
+        """Let no process of the cluster do anything, as in a region that is cut off, until `thaw`."""
+        for process in self.processes:
+            process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let all processes continue."""
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
 
     def kubectl(self, namespace: str) -> Kubectl:
         """Return an administrator's kubectl for a namespace."""
@@ -60,21 +72,27 @@ def control_plane(*options: str) -> Iterator[ControlPlane]:
         peer = f"http://127.0.0.1:{peers}"
         urls = (f"--advertise-client-urls={store}", f"--listen-peer-urls={peer}")
         first = (f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}")
-        stack.enter_context(_running(folder, *etcd, *urls, *first))
+        processes = [stack.enter_context(_running(folder, *etcd, *urls, *first))]
         key = folder / "sa.key"
         generate = ("openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(key))
         subprocess.run(generate, check=True, capture_output=True)
         (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
         server = f"https://127.0.0.1:{secure}"
-        found = ControlPlane(server=server, folder=folder, kubeconfig=_kubeconfig(folder, "admin", server, token))
-        stack.enter_context(_running(folder, "kube-apiserver", *_api_server(folder, store, secure, key), *options))
+        found = ControlPlane(
+            server=server,
+            folder=folder,
+            kubeconfig=_kubeconfig(folder, "admin", server, token),
+            processes=processes,
+        )
+        api_server = _running(folder, "kube-apiserver", *_api_server(folder, store, secure, key), *options)
+        processes.append(stack.enter_context(api_server))
         admin = found.kubectl("default")
         eventually("the API server is ready", lambda: _answers(admin, "get", "--raw=/readyz"), seconds=90)
         controllers = (
             f"--kubeconfig={found.kubeconfig}", f"--controllers={','.join(_CONTROLLERS)}", "--leader-elect=false",
             f"--service-account-private-key-file={key}", "--secure-port=0",
         )  # fmt: skip
-        stack.enter_context(_running(folder, "kube-controller-manager", *controllers))
+        processes.append(stack.enter_context(_running(folder, "kube-controller-manager", *controllers)))
         for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
             admin.run("apply", "--server-side", f"--filename={path}")
         kinds = "streamingpipelines,pipelinerewinds"
@@ -95,7 +113,9 @@ def _api_server(folder: Path, store: str, port: int, key: Path) -> tuple[str, ..
 
 
 @contextmanager
-def _running(folder: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None) -> Iterator[None]:
+def _running(
+    folder: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run one of the testbed's programs while the block runs; Kubernetes' act by the name that they are called by."""
     file = Home.of_user().bin / ("kubernetes" if program.startswith("kube-") else program)
     with (folder / f"{program}.log").open("w") as log:
@@ -104,8 +124,9 @@ def _running(folder: Path, program: str, *arguments: str, variables: Mapping[str
             [program, *arguments], executable=file, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
         try:
-            yield
+            yield process
         finally:
+            process.send_signal(signal.SIGCONT)  # a test may have frozen it
             process.terminate()
             try:
                 process.wait(timeout=10)
