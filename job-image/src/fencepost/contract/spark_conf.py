@@ -34,6 +34,7 @@ RESERVED_PREFIXES: Final = (
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESERVED_WITH_STATE: Final = (
     "spark.hadoop.dfs.",
+    "spark.hadoop.file.bytes-per-checksum",
     _SHUFFLE,
     "spark.sql.adaptive.streaming.",
     "spark.sql.streaming.checkpoint",
