@@ -19,6 +19,7 @@ from unit.docs.runbook_commands import filled
 _PLACEHOLDER: Final = re.compile(r"(?<![$\w])[A-Z]{2,}(?:[_-][A-Z]+)*(?!\w)")
 _KUBECTL_CHANGES: Final = re.compile(r"(kubectl (?:annotate|apply|delete|patch|scale) .+?)(?= && | \| |$)")
 _FOLLOWS: Final = re.compile(r"kubectl logs .* -f$")
+_WITHOUT_THE_STORE: Final = ("fencepost failover ", "fencepost retention ")
 _ASKS_KAFKA: Final = re.compile(r"fencepost (offsets|retention|fence show|dead-letters (?:retry|skip)) ")
 FOLLOWED: Final = 10
 """Seconds that a log is followed."""
@@ -85,6 +86,6 @@ class Reader:
             # The addresses of the spec are the cluster's; the testbed's host has its own.
             if _ASKS_KAFKA.match(line):
                 line += f" --kafka {self.environment.kafka_host}"
-            if not line.startswith("fencepost retention "):
+            if not line.startswith(_WITHOUT_THE_STORE):
                 line += f" --cassandra {self.environment.cassandra_host}:{self.environment.cassandra_port}"
         return line

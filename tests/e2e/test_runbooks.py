@@ -45,7 +45,9 @@ MAY_FIND_NOTHING: Final = (
 PAGES: Final = sorted(RUNBOOKS.glob("*.md"))
 SKIP: Final = "fencepost dead-letters skip"
 """Refused while the pipeline is healthy: a case of its own."""
-COMMANDS: Final = [command for command in commands(PAGES) if not command.startswith(SKIP)]
+MOVE: Final = "fencepost failover"
+"""Refused without a second cluster: a case of its own; `integration/lifecycle/test_failover` has two."""
+COMMANDS: Final = [command for command in commands(PAGES) if not command.startswith((SKIP, MOVE))]
 
 
 @contextmanager
@@ -153,6 +155,13 @@ def test_a_committed_record_is_not_left_out(stream: Stream, environment: Environ
     reader = Reader.of(environment, stream.pipeline, TOPIC=topic, PARTITION="0", OFFSET="0")
     (command,) = (each for each in commands(PAGES) if each.startswith(SKIP))
     with pytest.raises(AssertionError, match=f"{topic}/0@0 is (committed|beyond)"):
+        reader.run(command)
+
+
+def test_a_move_is_refused_where_no_other_cluster_waits(stream: Stream, environment: Environment) -> None:
+    reader = Reader.of(environment, stream.pipeline, CLUSTER_UID="of-another-cluster")
+    (command,) = (each for each in commands(PAGES) if each.startswith(MOVE))
+    with pytest.raises(AssertionError, match=r"has no spec\.failover"):
         reader.run(command)
 
 
