@@ -36,7 +36,7 @@ from fencepost_cli.access import tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Column
 from fencepost_cli.stores.bounded_history import bounded
-from fencepost_cli.stores.cluster_names import resolves
+from fencepost_cli.stores.cluster_names import dialled
 from fencepost_cli.stores.fence_errors import Remedies, explained
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 
@@ -99,18 +99,13 @@ def _reached(access: CassandraAccess) -> CassandraEndpoint:
 
     Raises CliError, for the first of them.
     """
-    endpoint, failure = access.endpoint, None
-    points = endpoint.contact_points
-    if any(resolves(point) for point in points):
+    endpoint = access.endpoint
+    unnamed = CliError("no contact point is named", remedy="name one with --cassandra HOST:PORT")
+    found = dialled(endpoint.contact_points, endpoint.port, access.dial, without_names=unnamed)
+    if found is None:
         return endpoint
-    for point in points:
-        try:
-            host, port = access.dial(point, endpoint.port)
-        except CliError as error:
-            failure = failure or error
-        else:
-            return replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint, point))
-    raise failure or CliError("no contact point is named", remedy="name one with --cassandra HOST:PORT")
+    point, host, port = found
+    return replace(endpoint, contact_points=(host,), port=port, tls=tls_by_name(endpoint, point))
 
 
 @dataclass(frozen=True, slots=True)

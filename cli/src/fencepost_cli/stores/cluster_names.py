@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fencepost_cli.errors import CliError
+from fencepost_cli.ports import Dial
+
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SERVICE, _POD = 2, 3
 """Labels before 'svc': SERVICE.NAMESPACE, and POD.SERVICE.NAMESPACE of a headless Service."""
@@ -40,6 +43,22 @@ def resolves(host: str) -> bool:
         return bool(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM))
     except (OSError, ValueError):
         return False
+
+
+def dialled(names: Sequence[str], port: int, dial: Dial, *, without_names: CliError) -> tuple[str, str, int] | None:
+    """Return the first name that `dial` reaches, with its host and port here; None where this machine has an address.
+
+    Raises CliError, for the first of them; `without_names` where none is given.
+    """
+    if any(map(resolves, names)):
+        return None
+    failure: CliError | None = None
+    for name in names:
+        try:
+            return (name, *dial(name, port))
+        except CliError as error:
+            failure = failure or error
+    raise failure or without_names
 
 
 def places(host: str, namespace: str) -> tuple[Place, ...]:

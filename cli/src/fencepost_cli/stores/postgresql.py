@@ -29,7 +29,7 @@ from fencepost_cli.access import postgresql_tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Column, PostgresqlAccess
 from fencepost_cli.stores.bounded_history import bounded
-from fencepost_cli.stores.cluster_names import resolves
+from fencepost_cli.stores.cluster_names import dialled
 from fencepost_cli.stores.fence_errors import Remedies, explained
 from fencepost_operator.adapters.postgresql.relay import relayed
 
@@ -67,17 +67,13 @@ def _reached(access: PostgresqlAccess) -> PostgresqlEndpoint:
 
     Raises CliError, for the first of them.
     """
-    endpoint, failure = access.endpoint, None
-    if any(resolves(name) for name in endpoint.hosts):
+    endpoint = access.endpoint
+    unnamed = CliError("no host is named", remedy="name one with --postgresql HOST:PORT")
+    found = dialled(endpoint.hosts, endpoint.port, access.dial, without_names=unnamed)
+    if found is None:
         return endpoint
-    for name in endpoint.hosts:
-        try:
-            host, port = access.dial(name, endpoint.port)
-        except CliError as error:
-            failure = failure or error
-        else:
-            return replace(endpoint, hosts=(host,), port=port, tls=postgresql_tls_by_name(endpoint, name))
-    raise failure or CliError("no host is named", remedy="name one with --postgresql HOST:PORT")
+    name, host, port = found
+    return replace(endpoint, hosts=(host,), port=port, tls=postgresql_tls_by_name(endpoint, name))
 
 
 @dataclass(frozen=True, slots=True)
