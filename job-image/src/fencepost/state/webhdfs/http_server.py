@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from io import BufferedIOBase
@@ -274,8 +274,9 @@ class _Connection(socketserver.StreamRequestHandler):
         # writes it when the task ends.
         answer = self.server.handle(request)
         self.connection.settimeout(STALL_DEADLINE)
-        lives = not answer.ends and request.body.discard() and request.headers.get("connection", "") != "close"
-        self._send(answer if lives else replace(answer, ends=True))
+        with answer.file or nullcontext():
+            lives = not answer.ends and request.body.discard() and request.headers.get("connection", "") != "close"
+            self._send(answer if lives else replace(answer, ends=True))
         self.connection.settimeout(None)
         return lives
 
@@ -292,10 +293,10 @@ class _Connection(socketserver.StreamRequestHandler):
             first = b""
         if first:
             self.connection.sendall(first)
-        if answer.file is not None:
-            with answer.file as file:
-                if answer.length and self.connection.sendfile(file, file.tell(), answer.length) < answer.length:
-                    raise ConnectionError("the file ends early")
+        if (file := answer.file) is not None and answer.length:
+            sent = self.connection.sendfile(file, file.tell(), answer.length)
+            if sent < answer.length:
+                raise ConnectionError("the file ends early")
 
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
