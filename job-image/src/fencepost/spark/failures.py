@@ -132,7 +132,8 @@ def _known(error: Exception, *, is_warm_up: bool) -> DriverError | None:
     if not _is_of_spark(error):
         return None
     texts = chain((str(error),), (str(thrown.toString()) for thrown in _thrown(error)))
-    return next(filter(None, (_of_process(text, short(error)) for text in texts)), None) or of_state(error)
+    message = short(error)  # once: Py4J asks the JVM for the whole stack each time
+    return next(filter(None, (_of_process(text, message) for text in texts)), None) or of_state(error)
 
 
 _CRASHED_REMEDY: Final = (
