@@ -226,5 +226,5 @@ def test_a_body_that_does_not_end_is_not_waited_for(receiver: Receiver) -> None:
     """Injected: a byte of the body every 20 ms, for hours; each is within the timeout of a read."""
     receiver.drips = True
     rows = rows_of("a", "b")
-    write_task(opened(receiver, timeout=0.2, parallelism=1), token_of(rows), [rows])
+    write_task(opened(receiver, timeout=1.0, parallelism=1), token_of(rows), [rows])
     assert (len(receiver.requests), len(receiver.kept)) == (2, 2)

@@ -273,13 +273,13 @@ async def test_an_event_that_cannot_be_published_ends_no_pass(monkeypatch: pytes
 
 async def test_a_cassandra_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    scene.reconciler.config = replace(scene.reconciler.config, observation_timeout=0.01)
 
     async def hangs(*_: object) -> None:
         await asyncio.sleep(60)
 
     with monkeypatch.context() as patched:
         patched.setattr(type(scene.reconciler.ports.fences), "read", hangs)
+        patched.setattr(scene.reconciler, "config", replace(scene.reconciler.config, observation_timeout=0.05))
         assert present(await scene.reconcile()) > 0
     status = (await scene.trial()).status
     assert status.phase == TrialPhase.WAITING
