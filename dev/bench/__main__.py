@@ -23,6 +23,7 @@ from bench.delays import apply, console_pages, latency, lost_node, page_delay, r
 from bench.fleet import measure as fleet
 from bench.options import FOLDER, Options
 from bench.samples import Result
+from bench.stateful import large
 from bench.stateful import measure as stateful
 from flights.console import Console
 
@@ -43,6 +44,7 @@ IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     memtables.NAME: memtables.measure,
     scrapes.NAME: scrapes.measure,
     stateful.NAME: stateful.measure,
+    large.NAME: large.measure,
 }
 """Programs whose parts can be measured one by one, and which resume after an interruption."""
 STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
@@ -57,6 +59,8 @@ IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
 }
 BY_SIZE: Final[Mapping[str, Callable[[Console, Options], Result]]] = {fleet.NAME: fleet.measure}
 """Programs that can measure another number of pipelines."""
+ONE_IMAGE: Final = (stateful.NAME, large.NAME)
+"""Programs that run the image of `--before-job` in place of this build's."""
 WITH_OPTIONS: Final = {**IN_PARTS, **STARTS, **IN_ROUNDS, **BY_SIZE}
 ALL: Final = (*BENCHES, *STARTS, *IN_ROUNDS, *BY_SIZE, *IN_PARTS)
 LINE_SECONDS: Final = 10.0
@@ -113,8 +117,10 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         top.error(f"--pipelines is for {', '.join(BY_SIZE)}")
     if found.rounds and "all" not in found.names and not set(found.names) & set(WITH_OPTIONS):
         top.error(f"--rounds is for {', '.join(WITH_OPTIONS)}")
-    if (found.before_job or found.before_operator) and not set(found.names) & {*STARTS, stateful.NAME}:
-        top.error(f"--before-job and --before-operator are for {', '.join(STARTS)} and, as its image, {stateful.NAME}")
+    if (found.before_job or found.before_operator) and not set(found.names) & {*STARTS, *ONE_IMAGE}:
+        top.error(
+            f"--before-job and --before-operator are for {', '.join(STARTS)}; {', '.join(ONE_IMAGE)} use --before-job"
+        )
     return found
 
 

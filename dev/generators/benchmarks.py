@@ -120,7 +120,6 @@ def stateful_section(found: Figures) -> Iterator[str]:
         ("Batches, and CPU time of driver, worker and master", stateful.batches(found)),
         ("Where the time of a batch goes, by Spark's phases, medians in ms", stateful.phases(found)),
         ("What a batch of Fencepost costs, on average", stateful.costs(found)),
-        ("A gigabyte of state, and its chunks", stateful.large(found)),
     ):
         head, *others = rows
         if others:
@@ -148,6 +147,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "images": distributions,
     "console": distributions,
     "stateful": stateful_section,
+    "large-state": distributions,
 }
 
 
@@ -194,7 +194,7 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
     commit = results.get("commit")
     ratio = commit.sample("fence commit").at(0.5) / commit.sample("bare conditional update").at(0.5) if commit else None
     yield "fence commit, p50, against a bare lightweight transaction", 1.1, "times", False, ratio
-    yield from stateful.aims(results.get("stateful"))
+    yield from stateful.aims(results.get("stateful"), results.get("large-state"))
 
 
 def number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -78,16 +77,8 @@ def costs(found: Figures) -> Iterator[Sequence[str]]:
             yield QUERIES[query], size, *map(number, values), number(sum(requests))
 
 
-def large(found: Figures) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of a gigabyte of state, and of the chunks."""
-    yield "", "n", "p50", "p95", "max", "unit"
-    for one in found.samples:
-        if one.n and re.match(r"\d+ GB, |chunks ", one.name):
-            yield one.name, str(one.n), *(number(one.at(share)) for share in (0.5, 0.95, 1.0)), one.unit
-
-
-def aims(found: Figures | None) -> Iterator[Aim]:
-    """Yield the aims."""
+def aims(found: Figures | None, large: Figures | None) -> Iterator[Aim]:
+    """Yield the aims of batches, and of recoveries with a large state."""
     for query, what in QUERIES.items():
         for size in ("1,000", "100,000"):
             ours = median(found, f"{FENCED}: {query}, {size}")
@@ -97,12 +88,12 @@ def aims(found: Figures | None) -> Iterator[Aim]:
                     ratio = ours / peer if ours and peer else None
                     yield f"{what}, batch of {size}, p50, against {theirs}", bound, "times", False, ratio
     local, remote = (f"1 GB, {{}}, files of {where}" for where in ("the worker", "Cassandra"))
-    first = find(found, remote.format("first batch"))
+    first = find(large, remote.format("first batch"))
     yield "1 GB of state restored from Cassandra, first batch included, p50", 20, "s", False, at(first, 0.5)
-    recovered = find(found, local.format("kill to commit"))
+    recovered = find(large, local.format("kill to commit"))
     yield "SIGKILL of the driver to the next commit with 1 GB of state, p95", 15, "s", False, at(recovered, 0.95)
     for what in ("written", "read"):
-        yield f"chunks of the state {what}, p50", 100, "MiB/s", True, at(find(found, f"chunks {what}"), 0.5)
+        yield f"chunks of the state {what}, p50", 100, "MiB/s", True, at(find(large, f"chunks {what}"), 0.5)
     server = median(found, f"{FENCED}: count, 1,000: server ms")
     share = None if server is None else server * BATCHES_PER_SECOND / 10
     yield f"CPU of the driver's server at {BATCHES_PER_SECOND} batches per second", 10, "% of a core", False, share

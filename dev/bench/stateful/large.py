@@ -1,4 +1,8 @@
-"""Gigabytes of state: from SIGKILL of the driver to the next commit, with the worker's files and without."""
+"""`python -m bench large-state`: recoveries with gigabytes of state, and its chunks.
+
+From SIGKILL of the driver to the next commit, with the worker's files and without. More than a gigabyte is measured
+where `--only` names it. `--before-job` is an image that all parts run in place of the testbed's.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from bench.contest import RUN_SECONDS
 from bench.delays.recovery import STEPS, log_lines, recoveries
+from bench.options import Journal, Options
 from bench.producing import produce
-from bench.samples import Sample
-from bench.stage import wait_for_commit
+from bench.samples import Result, Sample
+from bench.stage import clean, wait_for_commit
+from bench.stateful import chunks
 from demo.scene import Killed, Scene
 from flights.console import Console
 from flights.topics import Topics
 from harness.kubernetes.kubectl import KubectlError
+from testbed.environment import load as environment
 
+NAME: Final = "large-state"
+FOLDER: Final = Path(__file__).parent / "pipeline"
+SIZES: Final = {f"{gigabytes} GB": gigabytes for gigabytes in (1, 3, 10)}
+PARTS: Final = (*SIZES, "chunks")
+"""In the order of measuring; the first pipeline makes the keyspace of the chunks."""
+USUAL: Final = {"1 GB", "chunks"}
 TOPIC: Final = "bench-stateful-large"
 PARTITIONS: Final = 4
 KEYS: Final = 1_000_000
@@ -38,7 +53,44 @@ LOCAL: Final = "files of the worker"
 REMOTE: Final = "files of Cassandra"
 
 
-def measure(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
+def measure(console: Console, options: Options) -> Result:
+    """Measure all parts; each figure is kept as soon as it is there."""
+    journal = Journal.of(NAME, options, {"state partitions": 2, "cores": 1})
+    parts = [part for part in options.chosen(list(PARTS)) if options.only or part in USUAL]
+    notes: list[str] = []
+    with Scene.of(environment(), str(FOLDER)) as scene:
+        scene.clear()
+        scene.prepare(PARTITIONS)
+        for part in parts:
+            if journal.has(part, 0):
+                continue
+            try:
+                samples = _samples(part, scene, console, options)
+            except Exception as error:  # noqa: BLE001 - the others are measured nevertheless
+                notes.append(f"{part}: not measured: {error}")
+                console.line(f"large-state: {notes[-1]}")
+            else:
+                journal.add(part, 0, samples=[asdict(sample) for sample in samples])
+                result(journal, notes).save(options.into)
+            clean(scene)
+        scene.clear()
+    return result(journal, notes)
+
+
+def result(journal: Journal, notes: list[str]) -> Result:
+    """Return all that is known so far."""
+    lines = [line for part in PARTS for line in journal.lines(part)]
+    samples = [Sample(**sample) for line in lines for sample in line["samples"]]
+    return Result(NAME, samples, journal.conditions, notes)
+
+
+def _samples(part: str, scene: Scene, console: Console, options: Options) -> list[Sample]:
+    if part in SIZES:
+        return _filled(scene, console, SIZES[part], image=options.before_job)
+    return chunks.measure(scene)
+
+
+def _filled(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
     """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away.
 
     Disks need about ten times the state: Kafka's log, the chunks with what compactions replaced, and the copies of
@@ -47,7 +99,7 @@ def measure(scene: Scene, console: Console, gigabytes: int, *, image: str | None
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
     keys = gigabytes * KEYS
     try:
-        console.line(f"stateful: producing {keys:,} records of {SIZE:,} bytes")
+        console.line(f"large-state: producing {keys:,} records of {SIZE:,} bytes")
         produce(scene.environment.kafka_host, TOPIC, map(_record, range(keys)))
         return _measured(scene, console, gigabytes, image=image)
     finally:
@@ -76,7 +128,7 @@ def _measured(scene: Scene, console: Console, gigabytes: int, *, image: str | No
                 before(scene)
                 return scene.signal_driver("KILL")
 
-            found[f", {where}"], _ = recoveries(f"stateful: {where}", scene, console, stop, times=kills)
+            found[f", {where}"], _ = recoveries(f"large-state: {where}", scene, console, stop, times=kills)
     return [
         *(
             Sample(f"{name}{suffix}", "s", [span for one in all_ if (span := one.between(*ends)) is not None])
@@ -94,7 +146,7 @@ def _measured(scene: Scene, console: Console, gigabytes: int, *, image: str | No
 def _settle(scene: Scene, console: Console) -> None:
     """Wait until the files of the state have a snapshot."""
     time.sleep(SETTLE_SECONDS)
-    console.line(f"stateful: the state has {_state_bytes(scene) / 2**20:,.0f} MiB")
+    console.line(f"large-state: the state has {_state_bytes(scene) / 2**20:,.0f} MiB")
 
 
 def _state_bytes(scene: Scene) -> int:

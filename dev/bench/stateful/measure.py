@@ -1,15 +1,14 @@
 """`python -m bench stateful`: Fencepost, native Structured Streaming and PyFlink, in turns over one topic.
 
-Parts with ten million keys, or with more than a gigabyte of state, are measured where `--only` names them: to fill the
-state takes minutes. `--before-job` is an image that all parts run in place of the testbed's.
+Parts with ten million keys are measured where `--only` names them: to fill the state takes minutes. `--before-job` is
+an image that all parts run in place of the testbed's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ from bench.options import Journal, Options
 from bench.producing import produce
 from bench.samples import Result, Sample
 from bench.stage import clean
-from bench.stateful import chunks, contest, flink, large, load
+from bench.stateful import contest, flink, load
 from bench.stateful.contestants import (
     BLOCKS,
     FENCED,
@@ -43,37 +42,16 @@ BATCHES: Final = {
     **{f"{contestant}: count": (contestant, "count") for contestant in (SLOW, FLOOR)},
 }
 """Contestants and queries by part."""
-
-
-def _chunks(scene: Scene, console: Console, options: Options) -> list[Sample]:  # noqa: ARG001 - as `_large`
-    return chunks.measure(scene)
-
-
-def _large(gigabytes: int, scene: Scene, console: Console, options: Options) -> list[Sample]:
-    return large.measure(scene, console, gigabytes, image=options.before_job)
-
-
-OTHERS: Final[Mapping[str, Callable[[Scene, Console, Options], list[Sample]]]] = {
-    "chunks": _chunks,
-    **{f"{gigabytes} GB": partial(_large, gigabytes) for gigabytes in (1, 3, 10)},
-}
-"""Parts with samples of their own."""
-LARGEST: Final = {"3 GB", "10 GB"}
-PARTS: Final = (*BATCHES, *OTHERS)
-"""In the order of measuring; the first pipeline makes the keyspace of the chunks."""
-ONCE: Final = {
-    *OTHERS,
-    *(part for part, (contestant, query) in BATCHES.items() if contestant in {SLOW, FLOOR} or query in KEYS_OF),
-}
+PARTS: Final = tuple(BATCHES)
+"""In the order of measuring."""
+ONCE: Final = {part for part, (contestant, query) in BATCHES.items() if contestant in {SLOW, FLOOR} or query in KEYS_OF}
 """Parts that are measured in the first round alone."""
 
 
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts, in rounds; each figure is kept as soon as it is there."""
     rounds = options.rounds or ROUNDS
-    parts = [
-        part for part in options.chosen(list(PARTS)) if options.only or (keys_of(part) == KEYS and part not in LARGEST)
-    ]
+    parts = [part for part in options.chosen(list(PARTS)) if options.only or keys_of(part) == KEYS]
     journal = Journal.of(NAME, options, {"keys": KEYS, "state partitions": 2, "cores": 1})
     left = [
         (number, part)
@@ -100,13 +78,11 @@ def measure(console: Console, options: Options) -> Result:
 
 def keys_of(part: str) -> int:
     """Return the keys of the records that a part needs."""
-    return KEYS_OF.get(BATCHES[part][1], KEYS) if part in BATCHES else KEYS
+    return KEYS_OF.get(BATCHES[part][1], KEYS)
 
 
 def _part(scene: Scene, console: Console, options: Options, part: str) -> dict[str, Any]:
     """Return the figures of a part, for the journal."""
-    if part in OTHERS:
-        return {"samples": [asdict(sample) for sample in OTHERS[part](scene, console, options)]}
     contestant, query = BATCHES[part]
     if contestant == FLINK:
         found = flink.run(scene, query)
@@ -122,9 +98,8 @@ def result(journal: Journal, rounds: int, notes: list[str]) -> Result:
     samples: list[Sample] = []
     for part in PARTS:
         lines = [line for line in journal.lines(part) if line["round"] < rounds]
-        for index, block in enumerate(lines[0].get("blocks", ()) if lines else ()):
+        for index, block in enumerate(lines[0]["blocks"] if lines else ()):
             samples += _samples(f"{part}, {block['block']}", [line["blocks"][index] for line in lines])
-        samples += [Sample(**sample) for line in lines for sample in line.get("samples", ())]
     return Result(NAME, samples, {**journal.conditions, "rounds": rounds}, notes)
 
 
@@ -144,10 +119,9 @@ def staged(console: Console, parts: Sequence[str], keys: int) -> Iterator[Scene]
     with Scene.of(environment(), str(FOLDER)) as scene:
         scene.clear()
         scene.prepare(load.PARTITIONS)
-        total = max((records(BLOCKS[BATCHES[part][1]]) for part in parts if part in BATCHES), default=0)
-        if total:
-            console.line(f"stateful: producing {total:,} records")
-            sent = load.records(min(total, keys), max(total - keys, 0))
-            produce(scene.environment.kafka_host, load.TOPIC, sent)
+        total = max(records(BLOCKS[BATCHES[part][1]]) for part in parts)
+        console.line(f"stateful: producing {total:,} records")
+        sent = load.records(min(total, keys), max(total - keys, 0))
+        produce(scene.environment.kafka_host, load.TOPIC, sent)
         yield scene
         scene.clear()

@@ -11,7 +11,7 @@ import pytest
 from bench import cpu
 from bench.contest import ContestError
 from bench.options import Journal, Options
-from bench.stateful import contest, flink, measure
+from bench.stateful import contest, flink, large, measure
 from bench.stateful.contestants import FENCED, FLOOR, KEYS, MANY_KEYS, NATIVE, blocks, patch, records
 from generators.benchmarks import collect, render
 from generators.figures import read
@@ -108,10 +108,12 @@ def test_the_page_compares_each_batch_with_the_native_one(tmp_path: Path) -> Non
     journal = Journal.of(measure.NAME, Options(into=tmp_path), {"keys": 10})
     for name, took in ((FENCED, 190.0), (NATIVE, 200.0)):
         journal.add(f"{name}: count", 0, blocks=[block("100,000", 10 * took, 2.0), block("1,000", took, 8.0)])
-    journal.add(
+    measure.result(journal, 1, []).save(tmp_path / "measured")
+    sizes = Journal.of(large.NAME, Options(into=tmp_path), {"cores": 1})
+    sizes.add(
         "1 GB", 0, samples=[{"name": "1 GB, kill to commit, files of the worker", "unit": "s", "values": [14.0, 16.0]}]
     )
-    measure.result(journal, 1, []).save(tmp_path / "measured")
+    large.result(sizes, []).save(tmp_path / "measured")
     collect(tmp_path / "measured", tmp_path / "docs")
     page = render("{{aims}}\n{{stateful}}", read(tmp_path / "docs"))
     assert "| count by key: Fencepost | 1,000 | 190 | 190 | 0.95 | 300 | 1.00 |" in page
