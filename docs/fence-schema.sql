@@ -67,6 +67,7 @@ CREATE TABLE IF NOT EXISTS "fencepost".fence_progress (
   epoch bigint NOT NULL,
   version bigint NOT NULL,
   done bigint NOT NULL,
+  note text NOT NULL DEFAULT '',
   at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 

@@ -269,12 +269,13 @@ async def test_a_sign_of_life_of_one_cluster_is_read_by_the_other(held: Held) ->
     await fences.create(place, row, "east/uid-1")
     east, west = sign_key(row, "east"), sign_key(row, "west")
     assert await fences.read_progress(place, east) is None
-    await fences.give_sign(place, east, epoch=0, version=0, number=1)
+    await fences.give_sign(place, east, epoch=0, version=0, number=1, note="")
     first = present(await fences.read_progress(place, east))
-    await fences.give_sign(place, west, epoch=0, version=0, number=7)
+    await fences.give_sign(place, west, epoch=0, version=0, number=7, note="Suspended")
     assert await fences.read_progress(place, east) == first, "an owner that gives no sign is seen to give none"
-    await fences.give_sign(place, east, epoch=0, version=0, number=2)
+    await fences.give_sign(place, east, epoch=0, version=0, number=2, note="")
     assert present(await fences.read_progress(place, east)) != first
+    assert (first.note, present(await fences.read_progress(place, west)).note) == ("", "Suspended")
     assert await fences.read_progress(place, row) is None
 
 

@@ -47,10 +47,14 @@ class FakeFences:
         except FenceUnavailable as error:
             raise Unreachable(str(error), remedy="check Cassandra") from error
 
-    async def give_sign(self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int) -> None:
+    async def give_sign(
+        self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int, note: str
+    ) -> None:
         del connection
         table = self.world.table
-        await self._write("give_sign", lambda: table.report_progress(key, epoch=epoch, version=version, done=number))
+        await self._write(
+            "give_sign", lambda: table.report_progress(key, epoch=epoch, version=version, done=number, note=note)
+        )
 
     async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:
         del connection

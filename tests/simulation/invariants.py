@@ -23,6 +23,7 @@ from fencepost_operator.decision.reporting.conditions import (
     PROGRESS_UNREADABLE,
     TRANSACTION_STALLED,
 )
+from fencepost_operator.decision.reporting.failover_condition import FAILOVER_BLOCKED
 from fencepost_operator.decision.reporting.incidents import WHILE_PAUSED
 from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY
 from fencepost_operator.decision.rules.rollback import BY_THE_IMAGE
@@ -39,7 +40,7 @@ TYPES: Final = frozenset(
     {
         "Ready", "Stalled", "Reconciling", "Streaming", PAUSED, STANDBY_READY,
         FALLING_BEHIND, PARTITIONS_OFFLINE, PROGRESS_UNREADABLE, SCALING_LIMITED, TRANSACTION_STALLED, UNOBSERVED,
-        DURABILITY_AT_RISK, RETENTION_RISK,
+        DURABILITY_AT_RISK, FAILOVER_BLOCKED, RETENTION_RISK,
     }
 )  # fmt: skip
 REASONS: Final = frozenset(Reason)

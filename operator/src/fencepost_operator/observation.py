@@ -388,12 +388,13 @@ class LifeSigns:
     """What this process has seen of the operator of another Kubernetes cluster with the same fence.
 
     `cluster` is its uid.  `silent_for` is in seconds of this process's monotonic clock, and `has_moved` says whether a
-    sign was given since this process looks.
+    sign was given since this process looks.  `note` is why that cluster could not run the pipeline, '' where it could.
     """
 
     cluster: str
     silent_for: float
     has_moved: bool
+    note: str = ""
 
 
 def reports_matter(row: FenceRow, *, by_driver: bool) -> bool:

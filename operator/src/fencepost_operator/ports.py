@@ -398,10 +398,13 @@ class FenceStore(Protocol):
         """Return the driver's newest report from inside a batch, of whichever epoch and version; None without one."""
         ...
 
-    async def give_sign(self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int) -> None:
+    async def give_sign(
+        self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int, note: str
+    ) -> None:
         """Record that an operator works, for `read_progress` of the same key: unconditionally, and for an hour.
 
-        `number` differs from that of the sign before; `epoch` and `version` are of the row that the operator has read.
+        `number` differs from that of the sign before; `epoch` and `version` are of the row that the operator has read,
+        and `note` is what keeps it from running the pipeline.
         """
         ...
 

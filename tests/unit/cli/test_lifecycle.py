@@ -18,6 +18,9 @@ RUN = {
 }  # fmt: skip
 
 
+BLOCKED = "The move to cluster cluster-2 from epoch 2 does not begin: no sign of life came from there in the last hour"
+
+
 @pytest.fixture
 def world() -> World:
     return world_with(condition("Streaming", "True", "Streaming"), epoch=2, run=RUN)
@@ -95,6 +98,34 @@ def test_a_failover_asks_the_owner_to_hand_over_from_its_epoch(world: World) -> 
     assert "add --yes" in world.refused("failover", "shop/orders", "--to", "cluster-2")
     assert world.run("failover", "shop/orders", "--to", "cluster-2", "--yes").exit_code == 0
     assert world.merged == [(KEY, {"metadata": {"annotations": {FAIL_OVER_ANNOTATION: "cluster-2@2"}}})]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"conditions": [condition("FailoverBlocked", "True", "FailoverBlocked", BLOCKED)]}, "no sign of life came"),
+        ({"epoch": 3}, "was replaced before the move began"),
+        ({"message": "nothing reconciles it"}, "after 30 s: nothing reconciles it"),
+    ],
+)
+def test_a_failover_that_does_not_begin_says_why(
+    world: World, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", lambda _: world.body["status"].update(changes))
+    world.moves = False
+    world.body["spec"]["failover"] = {}
+    assert said in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
+
+
+def test_a_failover_of_what_rests_is_refused(world: World) -> None:
+    world.body["spec"] |= {"failover": {}, "suspend": True}
+    assert "is suspended" in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
+    world.body["spec"]["suspend"] = False
+    world.body["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
+    assert "is paused" in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
+    assert world.merged == []
 
 
 def test_a_failover_that_no_cluster_waits_for_is_refused(world: World) -> None:

@@ -53,6 +53,7 @@ from fencepost_cli.ports import (
 from fencepost_cli.retention import Change as RetentionChange
 from fencepost_cli.retention import Setting, TopicSettings
 from fencepost_operator.api import (
+    FAIL_OVER_ANNOTATION,
     SNAPSHOT_ANNOTATION,
     ObjectKey,
     RewindSpec,
@@ -138,6 +139,8 @@ class World:
     """Implements all ports; fields may be replaced before a command runs."""
 
     row: FenceRow | None = None
+    moves: bool = True
+    """Whether the operator begins a move that is asked for."""
     records: list[Change] = field(default_factory=list)
     log: Watermarks | CliError = field(
         default_factory=lambda: Watermarks(begins={"orders/0": 0}, ends={"orders/0": 15}, topic_ids={"orders": "id"})
@@ -287,6 +290,8 @@ class World:
     def merge(self, key: ObjectKey, body: Json) -> None:
         self.merged.append((key, body))
         self.body["spec"] |= body.get("spec", {})
+        if self.moves and FAIL_OVER_ANNOTATION in body.get("metadata", {}).get("annotations", {}):
+            self.body["status"]["state"] = "Standby"
 
     def create_trial(self, pipeline: ObjectKey, spec: TrialSpec, name: str | None) -> ObjectKey:
         made = ObjectKey(pipeline.namespace, name or "orders-x7d2q")

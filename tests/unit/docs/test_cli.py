@@ -71,7 +71,7 @@ def test_a_documented_command_line_is_understood(line: str, tmp_path: Path, monk
         hold_state(world)
     if line.startswith("fencepost failover"):
         world.body["spec"]["failover"] = {"takeOverAfter": "30s"}
-        world.body.setdefault("status", {})["epoch"] = 2
+        world.body["status"] = {"epoch": 2, "observedGeneration": 9}
     if line.startswith("fencepost sample"):
         hold_records(world)
     if line.startswith("fencepost autoscale"):

@@ -69,7 +69,7 @@ def test_fencepost_understands_the_command(command: str) -> None:
     if line[0] == "failover":
         line.append("--yes")
         world.body["spec"]["failover"] = {"takeOverAfter": "30s"}
-        world.body["status"] = {"epoch": 2}
+        world.body["status"] = {"epoch": 2, "observedGeneration": 9}
     ended = world.run(*line)
     assert ended.exit_code == 0, ended.output
 

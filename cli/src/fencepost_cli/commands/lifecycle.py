@@ -28,6 +28,8 @@ from fencepost_operator.api import (
     read_status,
 )
 
+MOVE_BEGINS: Final = 30
+"""Seconds in which the operator stops the run for a move, or says why not."""
 POLL: Final = 1.0
 """Seconds between two looks at the status."""
 _GITOPS: Final = ("argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/")
@@ -59,13 +61,7 @@ def restart(target: Named, *, yes: _Yes = False, wait: _Wait = 0) -> None:
     """Start a new run: at once where one waits or has failed for good, after its batch where one streams."""
     body = target.objects.pipeline(target.key)
     status = read_status(body.get("status"))
-    if _is_suspended(body):
-        raise CliError(f"{target.key} is suspended", remedy=f"run `fencepost resume {target.key}`")
-    if asks_for_pause((body["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION)):
-        raise CliError(
-            f"{target.key} is paused, so the operator starts no run",
-            remedy=f"run kubectl annotate spl -n {target.key.namespace} {target.key.name} {PAUSED_ANNOTATION}- first",
-        )
+    _refuse_what_rests(target, body)
     run = status.run
     pod = run.pod_name if run is not None and run.is_active else None
     if not yes:
@@ -100,10 +96,36 @@ def failover(
     if status.state is State.STANDBY or not status.epoch:
         remedy = "run the command in the cluster that runs it"
         raise CliError(f"{target.key} is {status.state.value} in this cluster: {status.message}", remedy=remedy)
+    _refuse_what_rests(target, body)
     if not yes:
         ask(f"Move {target.key} to cluster {to}? It commits the batch in progress, and continues there.")
     target.objects.merge(target.key, {"metadata": {"annotations": {FAIL_OVER_ANNOTATION: f"{to}@{status.epoch}"}}})
+    _wait(target, "failover", max(wait, MOVE_BEGINS), lambda now: _is_moving(now, to, status.epoch or 0))
     _end(target, "failover", wait, _waits_for_another)
+
+
+def _is_moving(status: Status, to: str, epoch: int) -> bool:
+    """Return whether the move has begun. Raises CliError with the operator's reason where it does not."""
+    if status.state is State.STANDBY:
+        return True
+    blocked = condition_of(status.conditions, "FailoverBlocked")
+    if blocked is not None and f"cluster {to} from epoch {epoch} " in blocked.message:
+        remedy = "the request stays valid until the run ends: the move begins as soon as that cluster is ready"
+        raise CliError(blocked.message, remedy=remedy)
+    if (status.epoch or 0) > epoch:
+        raise CliError(f"the run of epoch {epoch} was replaced before the move began", remedy="run the command again")
+    return False
+
+
+def _refuse_what_rests(target: Named, body: Json) -> None:
+    """Raise CliError where the operator would do nothing."""
+    if _is_suspended(body):
+        raise CliError(f"{target.key} is suspended", remedy=f"run `fencepost resume {target.key}`")
+    if asks_for_pause((body["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION)):
+        raise CliError(
+            f"{target.key} is paused, so the operator does nothing with it",
+            remedy=f"run kubectl annotate spl -n {target.key.namespace} {target.key.name} {PAUSED_ANNOTATION}- first",
+        )
 
 
 def _waits_for_another(status: Status) -> bool:

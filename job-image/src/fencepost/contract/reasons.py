@@ -51,6 +51,7 @@ class Reason(StrEnum):
     UNOBSERVED = "Unobserved"
     SUSPENDED = "Suspended"
     FAILOVER_STANDBY = "FailoverStandby"
+    FAILOVER_BLOCKED = "FailoverBlocked"
     PAUSED = "Paused"
     # A user must correct it
     INVALID_SPEC = "InvalidSpec"

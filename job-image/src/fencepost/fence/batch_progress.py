@@ -27,4 +27,6 @@ class BatchProgress:
     epoch: int
     version: int
     done: int
+    note: str = ""
+    """Of an operator's sign of life: the reason for which it could not run the pipeline, '' where it could."""
     at: datetime

@@ -84,12 +84,12 @@ class MemoryFenceTable:
             self.losses = {key: report for key, report in self.losses.items() if key[0] != pipeline}
         self.after("forget")
 
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
         """Keep the newest report."""
         self.before("report_progress")
         at = datetime.fromtimestamp(self.now() // 1000 / 1e3, UTC)
         with self._lock:
-            self.progress[pipeline] = BatchProgress(epoch=epoch, version=version, done=done, at=at)
+            self.progress[pipeline] = BatchProgress(epoch=epoch, version=version, done=done, note=note, at=at)
         self.after("report_progress")
 
     def read_progress(self, pipeline: str) -> BatchProgress | None:

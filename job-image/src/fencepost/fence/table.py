@@ -46,8 +46,11 @@ class FenceTable(Protocol):
         """Delete the pipeline's history, snapshots, progress and losses; the row itself stays."""
         ...
 
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
-        """Record, unconditionally and for an hour, how many records of the batch in progress are finished."""
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
+        """Record, unconditionally and for an hour, how many records of the batch in progress are finished.
+
+        `note` is of an operator's sign of life.
+        """
         ...
 
     def read_progress(self, pipeline: str) -> BatchProgress | None:

@@ -147,10 +147,13 @@ class DatabaseFenceStore:
         """Return the driver's newest report from inside a batch, None without one or without its table."""
         return await self._unless_missing(connection, lambda place: place.table.read_progress(pipeline))
 
-    async def give_sign(self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int) -> None:
+    async def give_sign(
+        self, connection: FenceConnection, key: str, *, epoch: int, version: int, number: int, note: str
+    ) -> None:
         """Record that an operator works; see the port."""
         await self._with_place(
-            connection, lambda place: place.table.report_progress(key, epoch=epoch, version=version, done=number)
+            connection,
+            lambda place: place.table.report_progress(key, epoch=epoch, version=version, done=number, note=note),
         )
 
     async def create(self, connection: FenceConnection, pipeline: str, owner: str) -> None:

@@ -11,6 +11,8 @@ from fencepost_operator.api import FAIL_OVER_ANNOTATION, Pipeline, Spec
 SIGN_INTERVAL: Final = 5.0
 """Seconds between two signs of life: whatever takeOverAfter the other cluster has, there are six of them in it."""
 _MOVE: Final = re.compile(r"(?P<cluster>[A-Za-z0-9.-]{1,63})@(?P<epoch>[0-9]{1,18})")
+MISSED: Final = 3 * SIGN_INTERVAL
+"""Seconds without a sign after which nothing is moved to a cluster: the least takeOverAfter has two of these."""
 LOOKS: Final = 10
 """Looks of a waiting cluster in failover.takeOverAfter."""
 
@@ -35,14 +37,22 @@ def look_interval(spec: Spec) -> float:
     return spec.failover.take_over_after / LOOKS if spec.failover is not None else float("inf")
 
 
+def asked_move(pipeline: Pipeline, row: FenceRow) -> tuple[str, int] | None:
+    """Return to which cluster the row is to be moved, and from which epoch, also where that is over."""
+    asked = _MOVE.fullmatch(pipeline.annotations.get(FAIL_OVER_ANNOTATION, ""))
+    if asked is None or not is_waited_for(pipeline) or asked["cluster"] == cluster_of(row):
+        return None
+    return asked["cluster"], int(asked["epoch"])
+
+
 def asked_target(pipeline: Pipeline, row: FenceRow) -> str | None:
     """Return to which cluster the row is to be moved from its epoch, None where that is not asked for.
 
     A driver that hands over has ended that epoch itself when it stopped.
     """
-    asked = _MOVE.fullmatch(pipeline.annotations.get(FAIL_OVER_ANNOTATION, ""))
-    if asked is None or not is_waited_for(pipeline) or asked["cluster"] == cluster_of(row):
+    asked, run = asked_move(pipeline, row), pipeline.status.run
+    if asked is None:
         return None
-    epoch, run = int(asked["epoch"]), pipeline.status.run
+    target, epoch = asked
     has_ended = run is not None and run.epoch == epoch and run.stop_requested_at is not None and row.driver is None
-    return asked["cluster"] if row.epoch == epoch or (has_ended and row.epoch == epoch + 1) else None
+    return target if row.epoch == epoch or (has_ended and row.epoch == epoch + 1) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 _SLACK: Final = 0.9
 """Of an interval: passes that come a little early give a sign too."""
 
+_REASON: Final = re.compile(r"[A-Za-z]{1,64}")
+"""Whoever writes to the table writes the note."""
+
 LONGEST_GAP: Final = 0.5
 """Of takeOverAfter, between two looks: after a longer outage of the store the measurement begins again."""
 
@@ -53,10 +57,15 @@ class _Seen:
     has_moved: bool
 
 
-def _could_take_over(pipeline: Pipeline) -> bool:
-    """Return whether a cluster that waits has all that a run needs, so that the pipeline may be moved to it."""
+def _note(pipeline: Pipeline, *, is_ours: bool) -> str:
+    """Return the reason for which this cluster does not run the pipeline, or could not if it were moved to it."""
+    if is_paused(pipeline):
+        return Reason.PAUSED
     ready = condition_of(pipeline.status.conditions, "Ready")
-    return ready is not None and ready.reason == Reason.FAILOVER_STANDBY and not is_paused(pipeline)
+    reason = ready.reason if ready is not None else Reason.PENDING
+    is_stopped = reason == Reason.SUSPENDED or condition_of(pipeline.status.conditions, "Stalled") is not None
+    is_able = not is_stopped if is_ours else reason == Reason.FAILOVER_STANDBY
+    return "" if is_able else reason
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,8 +94,7 @@ class SignsOfLife:
         if not isinstance(spec, Spec) or not is_waited_for(pipeline) or row is None:
             return observation
         is_ours = cluster_of(row) == self.config.cluster_uid
-        if is_ours or _could_take_over(pipeline):
-            await self._give(pipeline, spec, row)
+        await self._give(pipeline, spec, row)
         other = asked_target(pipeline, row) if is_ours else cluster_of(row)
         if other in {None, self.config.cluster_uid}:
             self._seen.pop(key, None)
@@ -124,7 +132,10 @@ class SignsOfLife:
         connection, fence_key = fence_place(pipeline.key, spec.checkpoint, self.config.scope)
         key = sign_key(fence_key, self.config.cluster_uid)
         self._number += 1
-        sign = self.ports.fences.give_sign(connection, key, epoch=row.epoch, version=row.version, number=self._number)
+        note = _note(pipeline, is_ours=cluster_of(row) == self.config.cluster_uid)
+        sign = self.ports.fences.give_sign(
+            connection, key, epoch=row.epoch, version=row.version, number=self._number, note=note
+        )
         given = await see(sign, self.config.observation_timeout)
         if isinstance(given, Unknown):
             log.warning("%s: no sign of life could be given: %s", pipeline.key, given.message)
@@ -164,4 +175,6 @@ class SignsOfLife:
         self._seen[pipeline.key] = seen
         if sign is None:
             return Known(None)
-        return Known(LifeSigns(cluster=cluster, silent_for=max(0.0, began - seen.since), has_moved=seen.has_moved))
+        note = sign.note if _REASON.fullmatch(sign.note) else "Unknown" if sign.note else ""
+        silent_for = max(0.0, began - seen.since)
+        return Known(LifeSigns(cluster=cluster, silent_for=silent_for, has_moved=seen.has_moved, note=note))

@@ -13,7 +13,7 @@ from fakes.ports import ports_of
 from fakes.stage import POLICY
 from fakes.world import World
 from fencepost.fence import FenceRow, heartbeat_key
-from fencepost_operator.api import FAIL_OVER_ANNOTATION, read_pipeline
+from fencepost_operator.api import FAIL_OVER_ANNOTATION, PAUSED_ANNOTATION, read_pipeline
 from fencepost_operator.observation import Known, LifeSigns, NotAsked, Observation, Unknown, UnknownReason
 from fencepost_operator.runtime.signs_of_life import SignsOfLife
 
@@ -121,13 +121,36 @@ async def test_signs_are_given_six_times_in_the_least_timeout(world: World) -> N
     assert 6 <= len(given) <= 7
 
 
-@pytest.mark.parametrize("reason", ["Suspended", "SecretNotFound", "FenceOwnedElsewhere"])
-async def test_one_that_waits_gives_no_sign_while_it_could_not_take_over(world: World, reason: str) -> None:
-    """A pipeline that was moved there would not run."""
-    await Side("west", world, reason).passes(OWNER)
-    assert f"{ROW_KEY}#cluster-west" not in world.table.progress
-    await Side("west", world).passes(OWNER)
-    assert f"{ROW_KEY}#cluster-west" in world.table.progress
+@pytest.mark.parametrize(
+    ("reason", "owner", "note"),
+    [
+        ("FailoverStandby", OWNER, ""),
+        ("Suspended", OWNER, "Suspended"),
+        ("SecretNotFound", OWNER, "SecretNotFound"),
+        ("FenceOwnedElsewhere", OWNER, "FenceOwnedElsewhere"),
+        ("Suspended", HERE, "Suspended"),
+        ("FailoverStandby", HERE, ""),  # its first pass over a row that was moved to it
+        ("Provisioning", HERE, ""),
+    ],
+)
+async def test_a_sign_says_why_its_cluster_could_not_run_the_pipeline(
+    world: World, reason: str, owner: FenceRow, note: str
+) -> None:
+    await Side("west", world, reason).passes(owner)
+    assert world.table.progress[f"{ROW_KEY}#cluster-west"].note == note
+
+
+async def test_a_paused_pipeline_could_not_run_either(world: World) -> None:
+    await Side("west", world).passes(OWNER, {PAUSED_ANNOTATION: "true"})
+    assert world.table.progress[f"{ROW_KEY}#cluster-west"].note == "Paused"
+
+
+@pytest.mark.parametrize(("written", "note"), [("Suspended", "Suspended"), ("", ""), ("run: rm -r /", "Unknown")])
+async def test_the_note_of_the_other_cluster_is_a_reason_or_nothing(world: World, written: str, note: str) -> None:
+    """Whoever may write to the store writes it."""
+    west = Side("west", world)
+    world.table.report_progress(f"{ROW_KEY}#cluster-east", epoch=2, version=5, done=1, note=written)
+    assert (await west.passes(OWNER)).value.note == note
 
 
 async def test_a_sign_that_the_store_forgets_stays_seen_and_is_no_movement(world: World) -> None:

@@ -231,6 +231,28 @@ RISK: Final = {
         ),
         more="../operations.md#a-warm-standby",
     ),
+    Reason.FAILOVER_BLOCKED: Guidance(
+        category=Category.RISK,
+        severity=Severity.NONE,
+        situation="`fencepost failover` asks for a move to another Kubernetes cluster, and that one gives no sign of "
+        "life, or could not run the pipeline",
+        does="continues here, and moves the pipeline as soon as that cluster can run it; the request ends with its "
+        "epoch",
+        remedy="make sure of the uid, and in that cluster that the operator runs and that the pipeline has the phase "
+        "Standby",
+        steps=(
+            Step(
+                "The uid of a cluster, with its own kubeconfig",
+                "kubectl get namespace kube-system -o jsonpath='{.metadata.uid}'",
+            ),
+            Step("The pipeline, in the cluster that is to run it", "kubectl get spl -n NAMESPACE NAME -o wide"),
+            Step(
+                "Withdraw the request",
+                "kubectl annotate spl -n NAMESPACE NAME streaming.fencepost.dev/fail-over-",
+            ),
+        ),
+        more="../operations.md#a-second-kubernetes-cluster",
+    ),
     Reason.WATERMARK_STUCK: Guidance(
         category=Category.RISK,
         severity=Severity.WARNING,

@@ -140,7 +140,14 @@ CHANGES: Final = Table(
 
 PROGRESS: Final = Table(
     name="fence_progress",
-    columns={"pipeline": "text", "epoch": "bigint", "version": "bigint", "done": "bigint", "at": "timestamp"},
+    columns={
+        "pipeline": "text",
+        "epoch": "bigint",
+        "version": "bigint",
+        "done": "bigint",
+        "note": "text",
+        "at": "timestamp",
+    },
     key="pipeline",
 )
 

@@ -186,31 +186,37 @@ class CassandraFenceTable:
                     forget = self._prepare(f'DELETE FROM "{self.keyspace}".{table} WHERE pipeline = ?{extra}')
                     self.session.execute(forget, values)
 
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
         """Record how many records of the batch in progress are finished; the record expires after an hour.
 
         Raises FenceError; the batch continues without it.
         """
         with self._asking("reporting the progress of a batch", schema.PROGRESS):
             insert = self._prepare(
-                f"INSERT INTO {self._table(schema.PROGRESS)} (pipeline, epoch, version, done, at)"
-                f" VALUES (?, ?, ?, ?, toTimestamp(now())) USING TTL {PROGRESS_KEPT}"
+                f"INSERT INTO {self._table(schema.PROGRESS)} (pipeline, epoch, version, done, note, at)"
+                f" VALUES (?, ?, ?, ?, ?, toTimestamp(now())) USING TTL {PROGRESS_KEPT}"
             )
-            self.session.execute(insert, (pipeline, epoch, version, done))
+            self.session.execute(insert, (pipeline, epoch, version, done, note))
 
     def read_progress(self, pipeline: str) -> BatchProgress | None:
         """Return the newest report, None when it or its table does not exist yet."""
         try:
             with self._asking("reading the progress of a batch", schema.PROGRESS):
                 select = self._prepare(
-                    f"SELECT epoch, version, done, at FROM {self._table(schema.PROGRESS)} WHERE pipeline = ?"
+                    f"SELECT epoch, version, done, note, at FROM {self._table(schema.PROGRESS)} WHERE pipeline = ?"
                 )
                 found = self.session.execute(select, (pipeline,)).one()
         except FenceSchemaMissing:
             return None
         if found is None or None in {found.epoch, found.version, found.done, found.at}:
             return None  # a column set to null by hand: not a report
-        return BatchProgress(epoch=found.epoch, version=found.version, done=found.done, at=found.at.replace(tzinfo=UTC))
+        return BatchProgress(
+            epoch=found.epoch,
+            version=found.version,
+            done=found.done,
+            note=found.note or "",
+            at=found.at.replace(tzinfo=UTC),
+        )
 
     def report_loss(self, pipeline: str, report: ReportedLoss) -> None:
         """Insert the loss without the columns of its acceptance, so that one that is there stays."""

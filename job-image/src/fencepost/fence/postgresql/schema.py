@@ -73,6 +73,7 @@ TABLES: Final = {
   epoch bigint NOT NULL,
   version bigint NOT NULL,
   done bigint NOT NULL,
+  note text NOT NULL DEFAULT '',
   at timestamptz NOT NULL
 ) WITH (fillfactor = 50""",
     "fence_losses": """

@@ -193,9 +193,9 @@ class PostgresqlFenceTable:
                 self.session.run(f"deleting from {self.schema}.{table}", statement, keys)
         drop_all(self.session, self.schema, pipeline)
 
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
         """Keep the newest report, and now and then delete what has expired. Raises FenceError."""
-        report = {"pipeline": pipeline, "epoch": epoch, "version": version, "done": done}
+        report = {"pipeline": pipeline, "epoch": epoch, "version": version, "done": done, "note": note}
         self._put("fence_progress", "pipeline", report, now="at")
         if time.monotonic() >= self._expire_at:
             self._expire_at = time.monotonic() + EXPIRE_EVERY
@@ -208,7 +208,7 @@ class PostgresqlFenceTable:
         found = self._select(
             "reading the progress of a batch",
             "fence_progress",
-            ("epoch", "version", "done", "at"),
+            ("epoch", "version", "done", "note", "at"),
             f"WHERE pipeline = %s AND at > clock_timestamp() - interval '{PROGRESS_KEPT} seconds'",
             (pipeline,),
         )

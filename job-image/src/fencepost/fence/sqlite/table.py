@@ -88,10 +88,10 @@ class SqliteFenceTable:
             for table in ("changes", "progress", "losses", "skipped"):
                 connection.execute(f"DELETE FROM fencepost_{table} WHERE pipeline = ?", (pipeline,))
 
-    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int) -> None:
+    def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
         """Keep the newest report."""
         at = datetime.fromtimestamp(self.server_time() / 1e6, UTC)
-        report = BatchProgress(epoch=epoch, version=version, done=done, at=at)
+        report = BatchProgress(epoch=epoch, version=version, done=done, note=note, at=at)
         with self._database.changing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO fencepost_progress (pipeline, content) VALUES (?, ?)",

@@ -10,7 +10,7 @@ while records arrive faster than full batches are committed.  WatermarkStuck whi
 a stateful pipeline, and LateRowsDropped while its operators drop rows as late.  StateNearLimit while its state takes
 most of the room that workers have for it.  ScalingLimited while the target of autoscale is missed with the most
 workers.  DurabilityAtRisk while a setting of Cassandra or Kafka lets an acknowledged
-write be lost.
+write be lost.  FailoverBlocked while a move to another Kubernetes cluster is asked for and does not begin.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from fencepost_operator.decision.kafka.event_time import (
 from fencepost_operator.decision.kafka.retention_risk import RETENTION_RISK, retention_risk
 from fencepost_operator.decision.kafka.throughput import FALLING_BEHIND_AFTER, is_falling_behind
 from fencepost_operator.decision.outcome import Outcome
+from fencepost_operator.decision.reporting.failover_condition import FAILOVER_BLOCKED, failover_blocked
 from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY, standby_ready
 from fencepost_operator.decision.run.batch_progress import REMEDY, is_transient, refusal
 from fencepost_operator.decision.run.blindness import UNOBSERVED, blindness
@@ -65,6 +66,9 @@ def conditions(context: Context, outcome: Outcome) -> tuple[Condition, ...]:
         _condition(context, kind, "True", reason, with_runbook(message, reason, context.config.runbook_url))
         for kind, reason, message in _warnings(context, outcome.status)
     )
+    if message := failover_blocked(context, outcome):
+        message = with_runbook(message, Reason.FAILOVER_BLOCKED, context.config.runbook_url)
+        found.append(_condition(context, FAILOVER_BLOCKED, "True", Reason.FAILOVER_BLOCKED, message))
     return tuple(found)
 
 

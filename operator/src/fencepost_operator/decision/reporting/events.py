@@ -31,6 +31,7 @@ from fencepost_operator.decision.reporting.conditions import (
     SNAPSHOTS_UNREADABLE,
     TRANSACTION_STALLED,
 )
+from fencepost_operator.decision.reporting.failover_condition import FAILOVER_BLOCKED
 from fencepost_operator.decision.reporting.standby_condition import STANDBY_READY
 from fencepost_operator.decision.run.blindness import UNOBSERVED
 from fencepost_operator.decision.run.handoff import standby_of
@@ -93,6 +94,7 @@ def _facts(before: Status, after: Status) -> Iterator[Event]:
         WATERMARK_STUCK,
         LATE_ROWS_DROPPED,
         STATE_NEAR_LIMIT,
+        FAILOVER_BLOCKED,
     ):
         yield from new_condition(before, after, kind)
     yield from _durability(before, after)

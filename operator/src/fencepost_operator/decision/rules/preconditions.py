@@ -117,7 +117,7 @@ def fence_is_owned_elsewhere(context: SpecContext, row: FenceRow) -> Outcome | N
     if given == needed:
         return None
     if context.spec.failover is not None:
-        return failover.another_cluster_owns(context, row)
+        return failover.another_cluster_owns(context, row, fence_is_of_another_mode(context, row))
     mismatch = f"; the annotation {ADOPT_ANNOTATION}={given} is not about this owner and epoch" if given else ""
     return stalled(
         context,

@@ -15,8 +15,10 @@ from unit.operator.scenes import DENIED, JOB, NOW, ROW, RUN, SILENT, WELL, Scene
 
 OVER = replace(RUN, ended_at=NOW, dead=True)
 THEIRS = replace(ROW, epoch=3, owner="cluster-2/uid-9", driver="pod-9")
-ALIVE = LifeSigns(cluster="cluster-2", silent_for=29.0, has_moved=True)
+ALIVE = LifeSigns(cluster="cluster-2", silent_for=14.0, has_moved=True)
 LOST = replace(ALIVE, silent_for=30.0)
+MOVED = replace(THEIRS, owner="cluster-2/", driver=None)
+STATEFUL = replace(THEIRS, checkpoint=b"{}")
 
 
 def store(**changes: Any) -> dict[str, Any]:
@@ -78,7 +80,21 @@ def moving(epoch: int = ROW.epoch, cluster: str = "cluster-2", **signs: Any) -> 
         ),
         pytest.param(moving(epoch=1), "Streaming", None, State.RUNNING, id="a move of an epoch that is over"),
         pytest.param(moving(silent_for=30.0), "Streaming", None, State.RUNNING, id="a move to a lost cluster"),
+        pytest.param(moving(silent_for=15.0), "Streaming", None, State.RUNNING, id="a move to one that is silent"),
+        pytest.param(moving(note="Suspended"), "Streaming", None, State.RUNNING, id="a move to one that cannot run it"),
         pytest.param(moving(has_moved=False), "Streaming", None, State.RUNNING, id="a move to one not seen yet"),
+        pytest.param(
+            WAITS.seen(fence=MOVED, other_cluster=replace(ALIVE, note="Suspended")),
+            "Fenced", TakeOverFence, State.PROVISIONING, id="takes back what cannot run there",
+        ),
+        pytest.param(
+            WAITS.seen(other_cluster=replace(ALIVE, note="Suspended")),
+            "FailoverStandby", None, State.STANDBY, id="what a person stops there stays there",
+        ),
+        pytest.param(
+            WAITS.seen(fence=STATEFUL, other_cluster=LOST), "InvalidSpec", None, State.STALLED,
+            id="takes over no commits of another mode",
+        ),
         pytest.param(moving(cluster="cluster-1"), "Streaming", None, State.RUNNING, id="a move to itself"),
     ],
 )  # fmt: skip
@@ -98,6 +114,50 @@ def test_a_takeover_is_refused_where_the_owner_commits_meanwhile() -> None:
 def test_a_move_names_the_cluster_that_takes_it() -> None:
     action = moving().said(run=OVER).seen(runs=()).decide().action
     assert action == TakeOverFence(epoch=ROW.epoch, version=None, owner="cluster-2/")
+
+
+def blocked(scene: Scene) -> str:
+    found = condition_of(scene.decide().status.conditions, "FailoverBlocked")
+    return found.message if found is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("scene", "said"),
+    [
+        (moving().seen(other_cluster=None), "no sign of life came from there in the last hour"),
+        (moving(has_moved=False, silent_for=15.0), "no sign of life has come from there for 15 s"),
+        (moving(silent_for=15.0), "no sign of life has come from there for 15 s"),
+        (moving(note="Suspended"), "could not run, for the reason Suspended"),
+        (moving().seen(other_cluster=DENIED), "signs of life from there cannot be read"),
+        (moving().asked(suspend=True, failover={}, checkpoint=STORE), "the state Stopping of this cluster comes first"),
+    ],
+)
+def test_a_move_that_does_not_begin_says_why(scene: Scene, said: str) -> None:
+    message = blocked(scene)
+    assert message.startswith(
+        "The move to cluster cluster-2 from epoch 2 does not begin, and the pipeline stays here: "
+    )
+    assert said in message
+    assert f"{FAIL_OVER_ANNOTATION}-" in message
+
+
+@pytest.mark.parametrize(
+    "scene", [OURS, moving(), moving(has_moved=False), WAITS, BACK, moving(epoch=1), moving(cluster="cluster-1")]
+)
+def test_nothing_is_said_of_a_move_that_begins_or_that_was_made(scene: Scene) -> None:
+    assert blocked(scene) == ""
+
+
+def test_what_was_said_of_a_move_stays_until_that_is_known_better() -> None:
+    """As after a restart of the operator, which sees no sign move at its first look."""
+    scene = moving(note="Suspended")
+    known = scene.said(conditions=scene.decide().status.conditions)
+    for later in (known.seen(other_cluster=SILENT), known.seen(other_cluster=replace(ALIVE, has_moved=False))):
+        assert blocked(later) == blocked(scene)
+    assert blocked(known.seen(other_cluster=ALIVE)) == "", "it begins"
+    over = known.seen(fence=replace(ROW, epoch=3, driver=None))
+    assert "did not begin before that epoch ended. Run it again: fencepost failover shop/orders" in blocked(over)
+    assert blocked(over.with_pipeline(annotations={})) == "", "it is withdrawn"
 
 
 def test_a_cluster_that_waits_says_for_whom_and_how_to_move_it() -> None:
