@@ -334,6 +334,21 @@ def test_an_account_without_rights_is_named_and_one_with_the_least_works(server:
         table.forget(row.pipeline)
 
 
+def test_a_deleted_pipeline_leaves_no_report_under_its_name(postgresql: PostgresqlFenceTable, row: FenceRow) -> None:
+    """Whichever cluster deletes it last: signs of life of both, heartbeats, and reports of trials."""
+    fence, other = Fence(postgresql, row.pipeline), f"{row.pipeline}-2"
+    fence.create("cluster/cr")
+    keys = [
+        row.pipeline,
+        *(f"{row.pipeline}#{kind}" for kind in ("heartbeat", "cluster-east", "cluster-west", "trial-1")),
+    ]
+    for key in (*keys, other, f"{other}#cluster-east"):
+        postgresql.report_progress(key, epoch=0, version=0, done=1)
+    fence.release(present(fence.read()))
+    assert [key for key in keys if postgresql.read_progress(key) is not None] == []
+    assert None not in {postgresql.read_progress(key) for key in (other, f"{other}#cluster-east")}
+
+
 def test_the_settings_of_an_account_do_not_weaken_a_commit(server: Server) -> None:
     with account(server) as name:
         for setting in ("synchronous_commit = off", "statement_timeout = 500", "timezone = 'Asia/Tokyo'"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from fencepost.contract import Acceptance, Loss, ReportedLoss
-from fencepost.fence import BatchProgress, FenceRow, heartbeat_key
+from fencepost.fence import BatchProgress, FenceRow
 from fencepost.fence.clock import wall_clock
 from fencepost.fence.table import MOST_LOSSES
 
@@ -79,8 +79,8 @@ class MemoryFenceTable:
         self.before("forget")
         with self._lock:
             self.history = [row for row in self.history if row.pipeline != pipeline]
-            self.progress.pop(pipeline, None)
-            self.progress.pop(heartbeat_key(pipeline), None)
+            for key in [key for key in self.progress if key == pipeline or key.startswith(f"{pipeline}#")]:
+                del self.progress[key]
             self.losses = {key: report for key, report in self.losses.items() if key[0] != pipeline}
         self.after("forget")
 

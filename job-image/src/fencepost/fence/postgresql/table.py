@@ -12,7 +12,7 @@ from typing import Any, Final
 from fencepost.contract import Acceptance, Loss, Reason, ReportedLoss
 from fencepost.errors import BadSpec, BatchFailed
 from fencepost.fence import stored_losses
-from fencepost.fence.batch_progress import BatchProgress, heartbeat_key
+from fencepost.fence.batch_progress import BatchProgress
 from fencepost.fence.errors import FenceRowInvalid, FenceSchemaInvalid, FenceUnavailable
 from fencepost.fence.history import HISTORY_DAYS, change, hour_of
 from fencepost.fence.postgresql.errors import divides_by_zero, refuses_a_move
@@ -188,9 +188,11 @@ class PostgresqlFenceTable:
         self._recorded_last = None
         for table in TABLES:
             if table != "fence":
-                keys = (pipeline, heartbeat_key(pipeline))
-                statement = f"DELETE FROM {self._name(table)} WHERE pipeline IN (%s, %s)"
-                self.session.run(f"deleting from {self.schema}.{table}", statement, keys)
+                statement = f"DELETE FROM {self._name(table)} WHERE pipeline = %s"
+                self.session.run(f"deleting from {self.schema}.{table}", statement, (pipeline,))
+        # Heartbeats, reports of trials, and signs of life of clusters: nothing expires here.
+        statement = f"DELETE FROM {self._name('fence_progress')} WHERE starts_with(pipeline, %s)"
+        self.session.run(f"deleting from {self.schema}.fence_progress", statement, (f"{pipeline}#",))
         drop_all(self.session, self.schema, pipeline)
 
     def report_progress(self, pipeline: str, *, epoch: int, version: int, done: int, note: str = "") -> None:
