@@ -15,6 +15,7 @@ from fakes.gate import Gate
 from fakes.manifests import body
 from fakes.ports import FakeMetrics, ports_of
 from fakes.stage import POLICY
+from fakes.stepping_clock import SteppingClock
 from fakes.world import World
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
 from fencepost_operator.observation import PodIssue
@@ -41,17 +42,21 @@ class Fleet:
     config: ReconcileConfig = LIMITED
     world: World = field(default_factory=World)
     most: int = 0
+    clock: SteppingClock = field(init=False)
+    """The operator's."""
     _operator: Reconciler = field(init=False)
 
     def __post_init__(self) -> None:
+        self.clock = SteppingClock(self.world)
         self.start_operator()
-        self.world.references[SECRET] = "1"
         for number, key in enumerate(self.keys):
+            self.world.references[key.namespace, SECRET[1]] = "1"
             self.world.apply(body(key, uid=f"uid-{number}", source=SOURCE))
 
     def start_operator(self) -> None:
         """Let another replica lead, which knows what the statuses say."""
-        self._operator = Reconciler(ports=ports_of(self.world, Interleaving()), config=self.config)
+        ports = replace(ports_of(self.world, Interleaving()), clock=self.clock)
+        self._operator = Reconciler(ports=ports, config=self.config)
         restarting = {
             key: since
             for key in self.keys

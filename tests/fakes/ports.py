@@ -36,6 +36,7 @@ class FakeMetrics:
     successes: list[datetime] = field(default_factory=list)
     backlogs: dict[ObjectKey, Backlog | None] = field(default_factory=dict)
     restarting: list[tuple[int, int]] = field(default_factory=list)
+    silent: tuple[int, int] = (0, 0)
 
     def reconciled(self, key: ObjectKey, *, outcome: str, seconds: float) -> None:
         del key, seconds
@@ -60,6 +61,9 @@ class FakeMetrics:
 
     def restarts(self, *, in_progress: int, queued: int) -> None:
         self.restarting.append((in_progress, queued))
+
+    def silent_drivers(self, *, silent: int, waiting: int) -> None:
+        self.silent = (silent, waiting)
 
     def forget(self, key: ObjectKey) -> None:
         pass

@@ -299,6 +299,13 @@ class BusyFleet(Event):
     seconds: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class LostTogether(Event):
+    """So many other drivers lose their heartbeats that there is no further permit to replace one for that."""
+
+    seconds: float = 30.0
+
+
 # releases of the operator
 
 

@@ -68,7 +68,7 @@ class Faults:
         self.over.clear()
         world.rate, world.lose_answers, world.late = 0.0, [], []
         world.ends_at_claim.clear()
-        world.busy_until = world.now
+        world.busy_until = world.lost_until = world.now
         bad = {image: code for image, code in world.broken_images.items() if code == ExitCode.BAD_SPEC}
         world.broken_images = bad
         for operator in self.operators:
@@ -134,7 +134,7 @@ class Faults:
                 self._log(event)
             case e.Blindness() | e.StepClock():
                 self._senses(event)
-            case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LoseRevisions():
+            case e.Stale() | e.Unseen() | e.Interrupt() | e.BusyFleet() | e.LostTogether() | e.LoseRevisions():
                 self._operator(event)
             case e.NewChart() | e.OtherWords():
                 self._release(event)
@@ -319,6 +319,8 @@ class Faults:
                 self.world.revisions.clear()
             case e.BusyFleet(seconds=seconds):
                 self.world.busy_until = self._in(seconds)
+            case e.LostTogether(seconds=seconds):
+                self.world.lost_until = self._in(seconds)
             case e.Interrupt(operator=number):
                 self.operators[number].interrupts.append(event)
 

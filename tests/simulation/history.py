@@ -110,7 +110,7 @@ class History:
         if seed % 3 == 0:
             made.append(_drain(random.Random(f"drain of {seed}")))
         if seed % 3 == 1:
-            made.append(_mute(random.Random(f"heartbeats of {seed}")))
+            made += _mute(random.Random(f"heartbeats of {seed}"))
         if seed % 14 == 4:
             made += _expiry(random.Random(f"expiry of {seed}"))
         if seed % 14 == 7:
@@ -234,8 +234,12 @@ def _blindness(chance: random.Random) -> e.Event:
     return e.Blindness(at, dependency=dependency, hangs=chance.random() < 0.7, seconds=lasts)
 
 
-def _mute(chance: random.Random) -> e.Event:
-    return e.Mute(round(chance.uniform(EARLY, TROUBLED), 1), seconds=_some(chance))
+def _mute(chance: random.Random) -> list[e.Event]:
+    """Return a driver whose heartbeats do not arrive, or one that is frozen as many others are."""
+    at, seconds = round(chance.uniform(EARLY, TROUBLED), 1), _some(chance)
+    if chance.random() < 0.5:
+        return [e.Mute(at, seconds=seconds)]
+    return [e.Freeze(at, seconds=seconds), e.LostTogether(round(at + 2, 1), seconds=_some(chance))]
 
 
 def _step_clock(chance: random.Random, setup: Setup) -> e.Event:

@@ -14,6 +14,7 @@ from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
 from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.ports import Ports
 from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.replacement_permits import ReplacementPermits
 from fencepost_operator.runtime.restart_permits import RestartPermits
 from simulation import events as e
 from simulation.failure import require
@@ -154,6 +155,18 @@ class SimulatedPermits(RestartPermits):
         return self._world.busy_until > self._world.now
 
 
+class SimulatedReplacements(ReplacementPermits):
+    """Permits that other pipelines have for some time."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def take(self, key: ObjectKey, now: float) -> bool:
+        """Return whether a silent driver may be replaced now."""
+        return self._world.lost_until <= self._world.now and ReplacementPermits.take(self, key, now)
+
+
 @dataclass(slots=True)
 class Operator:
     """One operator process and its loop over one pipeline. `due` is when it moves next."""
@@ -196,6 +209,7 @@ class Operator:
                 ports=self._ports(), config=replace(CONFIG, chart=self.chart, cluster_uid=self.cluster_uid)
             )
             self._reconciler.permits = SimulatedPermits(self.world)
+            self._reconciler.replacements = SimulatedReplacements(self.world)
         if self._pass is None:
             self.passes += 1
             self.turn = Pass()

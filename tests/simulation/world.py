@@ -66,6 +66,8 @@ class SimulatedWorld(World):
     """Requests to the fence that time out, once each, and whether they are applied."""
     busy_until: datetime = START
     """Until when other pipelines have all the permits to restart."""
+    lost_until: datetime = START
+    """Until when other pipelines have all the permits to be replaced for want of heartbeats."""
     restarts: set[datetime] = field(default_factory=set)
     """When planned restarts began."""
     failing_code: int | None = None

@@ -548,6 +548,8 @@ class Observation:
     not."""
     may_restart: bool = True
     """Whether the fleet's limit lets a healthy run be replaced by plan now."""
+    may_replace: bool = True
+    """Whether a run may be replaced now for want of heartbeats: not where many have lost them at once."""
     run_terminated: bool = False
     """The container of the pod in status.run terminated no later than `runs` was listed; False proves nothing."""
     stored_revision: Fact[str | None] | NotAsked = NotAsked()

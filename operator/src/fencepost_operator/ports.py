@@ -612,6 +612,10 @@ class Metrics(LoopMetrics, Protocol):
         """Set how many pipelines are restarted by plan, and how many wait for their turn."""
         ...
 
+    def silent_drivers(self, *, silent: int, waiting: int) -> None:
+        """Set how many drivers are missed, and how many of them wait for their turn to be replaced."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:

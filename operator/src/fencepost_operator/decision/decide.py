@@ -98,6 +98,7 @@ RULES: Final[tuple[Rule, ...]] = (
     health.topics_are_missing,
     health.reading_is_unobserved,
     # A run is active and up to date.
+    health.replacement_is_queued,
     health.run_is_starting,
     upgrade.run_is_finishing,
     upgrade.restart_is_queued,

@@ -30,6 +30,7 @@ from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.decision.run.handoff import standby_of
+from fencepost_operator.decision.run.heartbeats import gives_up, is_alive
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.ports import Ports
@@ -38,6 +39,7 @@ from fencepost_operator.runtime.clock_steps import ClockSteps
 from fencepost_operator.runtime.executor import Executor, reason_of_failure
 from fencepost_operator.runtime.last_passes import LastPasses, Rest
 from fencepost_operator.runtime.observer import Observer
+from fencepost_operator.runtime.replacement_permits import ReplacementPermits
 from fencepost_operator.runtime.restart_permits import RestartPermits
 from fencepost_operator.runtime.signs_of_life import SignsOfLife
 
@@ -74,6 +76,7 @@ class Reconciler:
     ports: Ports
     config: ReconcileConfig
     permits: RestartPermits = field(init=False)
+    replacements: ReplacementPermits = field(default_factory=ReplacementPermits)
     _attempts: dict[ObjectKey, Attempts] = field(default_factory=dict)
     _conflicts: Counter[ObjectKey] = field(default_factory=Counter)
     """Passes in a row that ended in a conflict."""
@@ -148,7 +151,7 @@ class Reconciler:
         attempts = self._attempts.setdefault(key, Attempts())
         observation, decision = self._decide(pipeline, observation, attempts, monotonic)
         recorded = await self._record(found, decision)
-        self._note(recorded, decision, observation, monotonic)
+        self._note(pipeline, recorded, decision, observation, monotonic)
         action = decision.action
         is_blind = isinstance(observation.runs, Unknown)
         if action is None:
@@ -178,7 +181,7 @@ class Reconciler:
         if is_news or decision.events or not is_at_rest(found, observation, decision):
             return None
         recorded = await self._record(found, decision)
-        self._note(recorded, decision, observation, monotonic)
+        self._note(pipeline, recorded, decision, observation, monotonic)
         self._last.continue_rest(replace(rest, pipeline=recorded, has_glanced=True))
         pause, is_expected = self._pause(pipeline, decision), decision.requeue_after < self.config.resync_interval
         return pause if is_expected else max(pause, jittered(self._round()))
@@ -203,8 +206,12 @@ class Reconciler:
             return None
         return self._arrivals.setdefault(pipeline.key, ArrivalWindow()).seen(monotonic, source.value.ends)
 
-    def _note(self, recorded: Pipeline, decision: Decision, observation: Observation, monotonic: float) -> None:
-        """Note what was recorded, and by which clocks."""
+    def _note(
+        self, before: Pipeline, recorded: Pipeline, decision: Decision, observation: Observation, monotonic: float
+    ) -> None:
+        """Note what was recorded, by which clocks, and whether the driver was seen alive."""
+        self.replacements.note(recorded.key, is_alive(before.status, decision.status, observation), monotonic)
+        self._count_silent(monotonic)
         rewinds = [update.status for update in decision.rewinds]
         self._steps.recorded(recorded.key, recorded.status, rewinds, observation.now, monotonic)
 
@@ -225,7 +232,10 @@ class Reconciler:
         self._steps.forget(key)
         self._arrivals.pop(key, None)
         self.permits.forget(key)
-        self._count_restarts(self.ports.clock.monotonic())
+        self.replacements.forget(key)
+        now = self.ports.clock.monotonic()
+        self._count_restarts(now)
+        self._count_silent(now)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop all that is known of a pipeline that is gone, or that another replica reconciles from now on."""
@@ -258,9 +268,19 @@ class Reconciler:
     def _count_restarts(self, now: float) -> None:
         self.ports.metrics.restarts(in_progress=self.permits.in_progress(now), queued=self.permits.queued(now))
 
+    def _count_silent(self, now: float) -> None:
+        self.ports.metrics.silent_drivers(silent=self.replacements.silent(now), waiting=self.replacements.waiting(now))
+
     def _conclude(self, pipeline: Pipeline, observation: Observation, attempts: Attempts) -> Decision:
-        """Decide, with the pages that are to be recorded with the decision."""
+        """Decide, with the pages that are to be recorded with the decision.
+
+        A run is given up for want of heartbeats with a permit; a pass that asks for the same one again has it.
+        """
         decision = decide(pipeline, observation, self.config, failures=attempts.failures)
+        monotonic = self.ports.clock.monotonic()
+        if gives_up(decision.status, observation) and not self.replacements.take(pipeline.key, monotonic):
+            observation = replace(observation, may_replace=False)
+            decision = decide(pipeline, observation, self.config, failures=attempts.failures)
         return with_pages(pipeline, decision, self.ports.pager.facts(pipeline.key), self.config, observation.now)
 
     async def _record(self, pipeline: Pipeline, decision: Decision) -> Pipeline:

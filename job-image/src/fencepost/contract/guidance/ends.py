@@ -294,7 +294,8 @@ END: Final = {
         severity=Severity.CRITICAL,
         situation="A driver had records to read, and for 10 seconds, or 5 beside a warm standby, it neither changed "
         "the fence row nor gave a heartbeat: it is frozen, or its node or network is lost",
-        does="fences and replaces it; if the driver lives, it can commit no more, and nothing is lost",
+        does="fences and replaces it, or a few of them at a time where many are silent at once; if the driver lives, "
+        "it can commit no more, and nothing is lost",
         remedy="look at its node; a driver that is short of CPU time needs larger job.resources.requests, and a slow "
         "Cassandra or PostgreSQL delays heartbeats",
         steps=(Step("The log of the next run, as it comes", "kubectl logs -n NAMESPACE job/NAME-run-EPOCH -f"), NODES),

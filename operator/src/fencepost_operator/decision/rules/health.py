@@ -11,7 +11,7 @@ from fencepost_operator.actions import TakeOverFence
 from fencepost_operator.api import Reason, RunStatus, State, UnprovenDeath, condition_of
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.cluster.readiness import has_another_master
-from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue
+from fencepost_operator.decision.cluster.silent_nodes import quiet_since, silent_node_issue, silent_nodes
 from fencepost_operator.decision.context import RunContext
 from fencepost_operator.decision.kafka.lag import readable, unanswered
 from fencepost_operator.decision.kafka.throughput import catch_up_seconds
@@ -22,9 +22,9 @@ from fencepost_operator.decision.run.diagnosis import Diagnosis, diagnose_pod_is
 from fencepost_operator.decision.run.handoff import is_warm, job_named, standby_of
 from fencepost_operator.decision.run.heartbeats import LOOK, PATIENCE, STANDBY_PATIENCE, silence
 from fencepost_operator.decision.run.stop import stop_run
-from fencepost_operator.decision.specs.rollout import is_rolled_out
+from fencepost_operator.decision.specs.rollout import is_rolled_out, was_ready
 from fencepost_operator.decision.status import TOO_SLOW, failure_after, has_committed
-from fencepost_operator.decision.wording import SHOWN, detail, listed
+from fencepost_operator.decision.wording import SHOWN, detail, listed, with_remedy
 from fencepost_operator.observation import NODE_LOST, Known, Unknown, UnknownReason
 
 CATCHING_UP_BATCHES: Final = 2
@@ -221,6 +221,15 @@ def _lifeless(context: RunContext, run: RunStatus) -> Diagnosis | None:
 
 
 def _without_heartbeat(context: RunContext, run: RunStatus) -> Diagnosis | None:
+    """Return why a run is replaced whose heartbeats have ended: not now where those of many have, unless its node has.
+
+    The kubelet of a lost node is silent as well, which an outage of the database is not the cause of.
+    """
+    is_held = not context.observation.may_replace and run.node_name not in silent_nodes(context)
+    return None if is_held else _lost_heartbeat(context, run)
+
+
+def _lost_heartbeat(context: RunContext, run: RunStatus) -> Diagnosis | None:
     """Return why a run counts as frozen or cut off whose heartbeats have ended, while records wait for it."""
     found, quiet = silence(context.status.committed, context.observation), quiet_since(context.status)
     if run.claimed_at is None or found is None or quiet is None or not _readable(context):
@@ -235,6 +244,30 @@ def _without_heartbeat(context: RunContext, run: RunStatus) -> Diagnosis | None:
         category=Reason.HEARTBEAT_LOST,
         summary=f"{run.name}{where} has records to read and has given no heartbeat for "
         f"{format_duration(patience.total_seconds())}",
+    )
+
+
+def replacement_is_queued(context: RunContext) -> Outcome | None:
+    """Let a run without heartbeats be until it is its turn to be replaced, or another judge says so.
+
+    Many lose them at once for what they share, and the operator may be wrong: a pipeline that was Ready stays so.
+    """
+    run = context.active_run
+    lost = _lost_heartbeat(context, run) if run is not None else None
+    if lost is None:
+        return None
+    return Outcome(
+        reason=lost.category,
+        message=with_remedy(
+            f"{lost.message}; so do many others at once, so the operator replaces only a few of them at a time, unless "
+            "restart.stallTimeout or a lost node is the reason",
+            "check the checkpoint's database, and the network between it and the drivers' nodes",
+        ),
+        state=context.state,
+        status=context.status,
+        ready=was_ready(context),
+        warning=True,
+        requeue_after=LOOK.total_seconds(),
     )
 
 

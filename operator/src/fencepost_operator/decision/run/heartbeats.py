@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.fence import FenceRow
-from fencepost_operator.api import CommittedStatus
+from fencepost_operator.api import CommittedStatus, Reason, Status
+from fencepost_operator.decision.cluster.silent_nodes import quiet_since
 from fencepost_operator.observation import Known, Observation, Unknown
 
 PATIENCE: Final = timedelta(seconds=10)
@@ -20,6 +21,8 @@ STANDBY_PATIENCE: Final = timedelta(seconds=5)
 """The same where a standby is warm, whose takeover takes about a second."""
 LOOK: Final = timedelta(seconds=1)
 """Between two looks at a heartbeat that stays the same."""
+DOUBT: Final = timedelta(seconds=3)
+"""Without a heartbeat, from which on a driver counts as missed: the first one that is lost may be one of many."""
 LONGEST_PAUSE: Final = timedelta(seconds=3)
 """Between two looks that belong to one silence.  After a longer one it begins again: the operator was paused, perhaps
 together with the driver, or waited for another fact."""
@@ -58,3 +61,25 @@ def silence(committed: CommittedStatus | None, observation: Observation) -> tupl
     if committed is None or committed.heartbeat_at is None or asked is None:
         return None
     return (committed.heartbeat_at, asked) if isinstance(observation.heartbeat, Known) else None
+
+
+def is_alive(before: Status, after: Status, observation: Observation) -> bool | None:
+    """Return whether the last look has seen the driver alive, or has missed it for DOUBT; None where it shows neither.
+
+    The operator changes the row only while no run is active, and asks for no heartbeat where no record waits.
+    """
+    run, was, now = after.run, before.committed, after.committed
+    if run is None or not run.is_active or run.claimed_at is None or was is None or now is None:
+        return None
+    found = silence(now, observation)
+    if now.version != was.version or (found is not None and was.heartbeat not in {None, now.heartbeat}):
+        return True
+    if found is None or quiet_since(after) is None or found[1] - found[0] < DOUBT:
+        return None
+    return False
+
+
+def gives_up(after: Status, observation: Observation) -> bool:
+    """Return whether a decision gives a run up for want of heartbeats."""
+    failure = after.failure
+    return failure is not None and (failure.reason, failure.at) == (Reason.HEARTBEAT_LOST, observation.now)

@@ -40,6 +40,16 @@ MOST_LAGS: Final = 1000
 """Partitions of one pipeline whose lag gets a series, those with the largest one first."""
 RETENTION_REASONS: Final = (Reason.DATA_EXPIRES_SOON, Reason.DATA_EXPIRED, Reason.RETENTION_TOO_SHORT)
 _PIPELINE: Final = ("namespace", "name")
+_SILENT: Final = (
+    (
+        "fencepost_silent_drivers",
+        "Drivers with records to read that are without a heartbeat, or were within the last minute.",
+    ),
+    (
+        "fencepost_replacements_queued",
+        "Silent drivers that wait for their turn to be replaced, because many are silent at once.",
+    ),
+)
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180)
 
 
@@ -77,6 +87,7 @@ class PrometheusMetrics:
             "fencepost_planned_restarts_queued", "Healthy pipelines that wait for their turn to be restarted.",
             registry=registry,
         )  # fmt: skip
+        self._silent, self._replacements_queued = (Gauge(name, words, registry=registry) for name, words in _SILENT)
         self._ready = self._gauge("ready", "1 when the pipeline's Ready condition is True, else 0.")
         self._planned_step = self._gauge(
             "planned_step",
@@ -259,6 +270,11 @@ class PrometheusMetrics:
         """Set how many pipelines are restarted by plan, and how many wait."""
         self._restarting.set(in_progress)
         self._queued.set(queued)
+
+    def silent_drivers(self, *, silent: int, waiting: int) -> None:
+        """Set how many drivers are missed, and how many of them wait for their turn to be replaced."""
+        self._silent.set(silent)
+        self._replacements_queued.set(waiting)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the pipeline's series."""

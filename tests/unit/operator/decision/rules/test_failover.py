@@ -89,7 +89,7 @@ def moving(epoch: int = ROW.epoch, cluster: str = "cluster-2", **signs: Any) -> 
         ),
         pytest.param(
             WAITS.seen(other_cluster=replace(ALIVE, note="Suspended")),
-            "FailoverStandby", None, State.STANDBY, id="what a person stops there stays there",
+            "FailoverStandby", None, State.STANDBY, id="what a user stops there stays there",
         ),
         pytest.param(
             WAITS.seen(fence=STATEFUL, other_cluster=LOST), "InvalidSpec", None, State.STALLED,

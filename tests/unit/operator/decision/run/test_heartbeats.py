@@ -10,7 +10,8 @@ import pytest
 
 from fencepost.fence import BatchProgress
 from fencepost_operator.actions import TakeOverFence
-from fencepost_operator.api import Reason
+from fencepost_operator.api import Reason, condition_of
+from fencepost_operator.decision.run.heartbeats import is_alive
 from fencepost_operator.observation import NotAsked
 from present import present
 from unit.operator.scenes import COMMITTED, DENIED, LAGGING, LONG_AGO, NOW, POLICY, ROW, RUN, SILENT, WELL, Scene
@@ -26,8 +27,12 @@ def silent(seconds: float, *, beat: Any = BEAT, asked: float = 0.0, paused: floa
     look.
     """
     now, quiet = NOW - timedelta(seconds=asked), NOW - timedelta(seconds=40)
-    looks = {"heartbeat_at": NOW - timedelta(seconds=seconds), "heartbeat_asked": now - timedelta(seconds=paused)}
-    before = replace(COMMITTED, version=ROW.version, since=quiet, heartbeat=LONG_AGO, **{**looks, **committed})
+    looks = {
+        "heartbeat_at": NOW - timedelta(seconds=seconds),
+        "heartbeat_asked": now - timedelta(seconds=paused),
+        "since": quiet,
+    }
+    before = replace(COMMITTED, version=ROW.version, heartbeat=LONG_AGO, **{**looks, **committed})
     run = replace(RUN, resumed_from=LONG_AGO)
     scene = WELL.said(committed=before, run=run).seen(fence=BATCH, heartbeat=beat, **LAGGING)
     is_asked = not isinstance(beat, NotAsked)
@@ -95,3 +100,51 @@ def test_a_silence_begins_again_after_a_pause_between_two_looks() -> None:
     """Injected: operator and driver stood still together; the first look has the heartbeat from before."""
     decision = silent(60, paused=30).decide()
     assert present(decision.status.committed).heartbeat_at == NOW
+
+
+def held(scene: Scene) -> Scene:
+    """Return it while many others are without heartbeats as well."""
+    return replace(scene, observation=replace(scene.observation, may_replace=False))
+
+
+def test_where_many_are_silent_a_run_waits_for_its_turn_and_the_pipeline_says_so() -> None:
+    decision = held(silent(10)).decide()
+    assert (decision.reason, decision.action, decision.requeue_after) == (Reason.HEARTBEAT_LOST, None, 1.0)
+    assert present(decision.status.run).is_active
+    ready = present(condition_of(decision.status.conditions, "Ready"))
+    assert (ready.status, ready.reason) == ("True", Reason.HEARTBEAT_LOST), "as before"
+    assert "replaces only a few of them at a time" in ready.message
+    assert [event.type for event in decision.events if event.reason == Reason.HEARTBEAT_LOST] == ["Warning"]
+    assert held(silent(9.9)).decide().reason == Reason.STREAMING
+
+
+def test_the_other_judges_are_not_held_up() -> None:
+    stalled = silent(70, since=NOW - timedelta(seconds=70))
+    assert held(stalled).decide().status.failure == stalled.decide().status.failure
+    assert present(held(stalled).decide().status.failure).reason == Reason.UNRESPONSIVE
+    on_lost_node = held(silent(10, since=NOW - timedelta(seconds=12))).seen(
+        silent_nodes=frozenset({present(RUN.node_name)})
+    )
+    assert present(on_lost_node.decide().status.failure).reason == Reason.HEARTBEAT_LOST
+
+
+MOVED = replace(BATCH, version=ROW.version + 1)
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        (silent(3), False),
+        (silent(2.9), None),
+        (silent(10), None),
+        (silent(10, beat=replace(BEAT, at=NOW)), True),
+        (silent(10).seen(fence=MOVED, heartbeat=NotAsked()), True),
+        (silent(10, beat=SILENT), None),
+        (silent(10, beat=NotAsked()), None),
+        (silent(10, beat=None), None),
+    ],
+)
+def test_whether_a_driver_was_seen_alive_is_known_from_what_it_writes_alone(
+    scene: Scene, expected: bool | None
+) -> None:
+    assert is_alive(scene.pipeline.status, scene.decide().status, scene.observation) is expected
