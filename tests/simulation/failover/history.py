@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 REGIONS: Final = 2
 TROUBLED: Final = 300.0
-"""Seconds in which things happen."""
 LONGEST: Final = 120.0
 """Seconds that a region is lost, cut off or frozen."""
 
@@ -30,6 +29,17 @@ class CutOff:
     at: float
     region: int = 0
     seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flap:
+    """A region reaches the fence only at times: not for `away` seconds, then for `there` seconds, and so on."""
+
+    at: float
+    region: int = 0
+    away: float = 40.0
+    there: float = 20.0
+    seconds: float = 200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,47 @@ class Move:
     at: float
 
 
-Event: TypeAlias = LoseRegion | CutOff | FreezeRegion | LoseStore | KillDriver | NoPods | LoseAnswer | Move
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend:
+    """A user suspends the pipeline in these regions, and resumes it."""
+
+    at: float
+    regions: tuple[int, ...] = (0,)
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """A user goes back by some records, in the region that owns the pipeline."""
+
+    at: float
+    records: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """A user deletes the pipeline in these regions, and creates it again after `seconds`; never, where that is None."""
+
+    at: float
+    regions: tuple[int, ...] = (0,)
+    policy: str = "Retain"
+    seconds: float | None = 60.0
+
+
+Event: TypeAlias = (
+    LoseRegion
+    | CutOff
+    | Flap
+    | FreezeRegion
+    | LoseStore
+    | KillDriver
+    | NoPods
+    | LoseAnswer
+    | Move
+    | Suspend
+    | Rewind
+    | Delete
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +148,8 @@ class Setup:
     """Whether a driver that stops ends its epoch itself."""
     stands_by: bool = False
     """Whether each region keeps a warm standby of its own."""
+    suspends_moved: bool = False
+    """Whether a user suspends the pipeline where it was moved to, before its first run there."""
     skew: float = 0.0
     """Seconds by which the second region's wall clocks are ahead."""
 
@@ -109,6 +161,8 @@ class History:
     seed: int
     setup: Setup
     events: tuple[Event, ...]
+    troubled: float = TROUBLED
+    """Seconds in which things happen."""
 
     @classmethod
     def random(cls, seed: int) -> History:
@@ -120,6 +174,7 @@ class History:
             stands_by=chance.random() < 0.25,
             hands_over=chance.random() < 0.25,
             skew=chance.choice((0.0, 0.0, -90.0, 90.0)),
+            suspends_moved=chance.random() < 0.2,
         )
         moments = sorted(round(chance.uniform(30.0, TROUBLED), 1) for _ in range(chance.randint(1, 6)))
         return cls(seed=seed, setup=setup, events=tuple(_event(chance, at) for at in moments))
@@ -128,6 +183,8 @@ class History:
 def _event(chance: random.Random, at: float) -> Event:
     region, seconds = chance.randrange(REGIONS), round(chance.uniform(5.0, LONGEST), 1)
     call = chance.choice(("swap", "read", "report_progress"))
+    regions = chance.choice(((0,), (1,), (0, 1)))
+    away, there = round(chance.uniform(20.0, 60.0), 1), round(chance.uniform(5.0, 60.0), 1)
     kinds: tuple[tuple[int, Event], ...] = (
         (5, LoseRegion(at=at, region=region, seconds=seconds, drivers=chance.random() < 0.7)),
         (3, CutOff(at=at, region=region, seconds=seconds)),
@@ -137,5 +194,14 @@ def _event(chance: random.Random, at: float) -> Event:
         (2, NoPods(at=at, region=region, seconds=seconds)),
         (2, LoseAnswer(at=at, region=region, call=call, applied=chance.random() < 0.5)),
         (3, Move(at=at)),
+        (3, Flap(at=at, region=region, away=away, there=there, seconds=2 * seconds)),
+        (2, Suspend(at=at, regions=regions, seconds=seconds)),
+        (2, Rewind(at=at, records=chance.randint(1, 100))),
+        (2, _deletion(chance, at, regions, seconds)),
     )
     return chance.choices([event for _, event in kinds], weights=[weight for weight, _ in kinds])[0]
+
+
+def _deletion(chance: random.Random, at: float, regions: tuple[int, ...], seconds: float) -> Delete:
+    policy = chance.choice(("Retain", "Retain", "Delete"))
+    return Delete(at=at, regions=regions, policy=policy, seconds=chance.choice((seconds, seconds, None)))

@@ -10,15 +10,28 @@ import pytest
 
 from fencepost.fence import Fence, FenceRow
 from fencepost_operator.decision import decide
-from fencepost_operator.decision.context import RunContext
+from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.failover import asked_target
-from fencepost_operator.decision.rules import failover
+from fencepost_operator.decision.rules import deletion, failover
 from fencepost_operator.observation import Known, LifeSigns
 from fencepost_operator.runtime import signs_of_life
 from fencepost_operator.runtime.signs_of_life import SignsOfLife
 from simulation.broken_fence import commits_are_unconditional
 from simulation.failover.__main__ import MODEL
-from simulation.failover.history import CutOff, FreezeRegion, History, LoseRegion, LoseStore, Move, NoPods, Setup
+from simulation.failover.history import (
+    CutOff,
+    Delete,
+    Flap,
+    FreezeRegion,
+    History,
+    LoseRegion,
+    LoseStore,
+    Move,
+    NoPods,
+    Rewind,
+    Setup,
+    Suspend,
+)
 from simulation.failover.playing import Reached, play
 
 Patch = pytest.MonkeyPatch
@@ -81,6 +94,10 @@ def returning_clusters_keep_their_spark_cluster(patch: Patch) -> None:
     patch.setattr(failover, "_remove", never)
 
 
+def takeovers_do_not_pause(patch: Patch) -> None:
+    patch.setattr(failover, "may_take_over_at", never)
+
+
 def moves_do_not_drain(patch: Patch) -> None:
     """Hand over while the run holds the fence."""
     rule = failover.move_is_asked_for
@@ -108,6 +125,29 @@ def moves_go_to_lost_clusters(patch: Patch) -> None:
     patch.setattr(decide, "RULES", rules)
 
 
+def moves_take_old_signs(patch: Patch) -> None:
+    patch.setattr(failover, "MISSED", 1_000.0)
+
+
+def signs_have_no_notes(patch: Patch) -> None:
+    patch.setattr(signs_of_life, "_note", lambda *_args, **_options: "")
+
+
+def owners_have_no_notes(patch: Patch) -> None:
+    note = signs_of_life._note
+    patch.setattr(signs_of_life, "_note", lambda pipeline, is_ours: "" if is_ours else note(pipeline, is_ours=False))
+
+
+def deletions_release_what_others_own(patch: Patch) -> None:
+    end = deletion._end
+
+    def hasty(context: Context, row: FenceRow | None) -> Any:
+        uid = row.owner.partition("/")[0] if row is not None else ""
+        return end(replace(context, config=replace(context.config, cluster_uid=uid)), row)
+
+    patch.setattr(deletion, "_end", hasty)
+
+
 ALL: list[Callable[[Patch], None]] = [
     commits_are_unconditional,
     epochs_stay,
@@ -122,6 +162,31 @@ ALL: list[Callable[[Patch], None]] = [
 def test_a_broken_rule_of_failover_is_found(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
     breaks(monkeypatch)
     assert MODEL.first_failure(range(HISTORIES)) is not None
+
+
+@pytest.mark.parametrize(
+    ("breaks", "setup", "events", "said"),
+    [
+        (signs_have_no_notes, Setup(), [Suspend(at=60.0, regions=(1,), seconds=200.0), Move(at=100.0)],
+         "moved to west, which is suspended"),
+        (owners_have_no_notes, Setup(suspends_moved=True), [Move(at=60.0)],
+         "moved to a cluster that cannot run it, and stays"),
+        (moves_take_old_signs, Setup(),
+         [Suspend(at=90.0, seconds=90.0), Move(at=100.0), LoseRegion(at=150.0, region=1, seconds=60.0)],
+         "moved to west, whose last sign is 0:00:32 old"),
+        (deletions_release_what_others_own, Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=None)],
+         "the row of east is released, and its pipeline is not deleted"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_about_what_users_do_is_found(
+    breaks: Callable[[Patch], None], setup: Setup, events: list[Any], said: str, monkeypatch: Patch
+) -> None:
+    history = History(seed=0, setup=setup, events=tuple(events))
+    assert play(history) is None
+    breaks(monkeypatch)
+    found = play(history)
+    assert found is not None
+    assert found.why == said
 
 
 @pytest.mark.parametrize(
@@ -144,6 +209,23 @@ def test_a_broken_rule_about_a_lost_region_is_found(
     found = play(history)
     assert found is not None
     assert found.why == said
+
+
+IN_TURN = (
+    Flap(at=60.0, region=0, away=45.0, there=45.0, seconds=1_100.0),
+    Flap(at=105.0, region=1, away=45.0, there=45.0, seconds=1_055.0),
+)
+
+
+def test_clusters_that_lose_the_store_in_turn_do_not_pass_the_pipeline_to_and_fro(monkeypatch: Patch) -> None:
+    """Each outage is longer than takeOverAfter: without a pause between takeovers there is one for each."""
+    history, reached = History(seed=0, setup=Setup(), events=IN_TURN, troubled=1_200.0), Reached()
+    assert play(history, reached) is None
+    assert 2 <= reached.met["taken over"] <= 10
+    takeovers_do_not_pause(monkeypatch)
+    found = play(history)
+    assert found is not None
+    assert "takes over again" in found.why
 
 
 def test_an_outage_that_counts_as_silence_is_found(monkeypatch: Patch) -> None:
@@ -201,6 +283,38 @@ IDLE = Setup(rate=0.0)
             {"moved": 1},
             id="a move waits for a lost region",
         ),
+        pytest.param(
+            Setup(),
+            [Suspend(at=55.0, regions=(1,), seconds=100.0), Move(at=100.0)],
+            {"moved": 1},
+            id="a move waits for a suspended region",
+        ),
+        pytest.param(
+            Setup(suspends_moved=True),
+            [Move(at=60.0)],
+            {"moved": 1, "taken back": 1},
+            id="moved to a region that is suspended then",
+        ),
+        pytest.param(Setup(), [Suspend(at=60.0, regions=(0, 1), seconds=100.0)], {}, id="suspended in both"),
+        pytest.param(
+            Setup(),
+            [Suspend(at=60.0, regions=(1,), seconds=200.0), LoseRegion(at=100.0, seconds=60.0)],
+            {},
+            id="the one that is left is suspended",
+        ),
+        pytest.param(Setup(), [Rewind(at=60.0)], {"rewound": 1}, id="rewound"),
+        pytest.param(Setup(), [Delete(at=60.0, seconds=None)], {"taken over": 1}, id="deleted where it runs, retained"),
+        pytest.param(Setup(), [Delete(at=60.0, policy="Delete", seconds=None)], {}, id="deleted where it runs"),
+        pytest.param(
+            Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=None)], {}, id="deleted where it waits"
+        ),
+        pytest.param(
+            Setup(),
+            [Delete(at=60.0, regions=(0, 1), policy="Delete", seconds=60.0)],
+            {},
+            id="deleted, and created again",
+        ),
+        pytest.param(Setup(), [Delete(at=60.0, regions=(0, 1), seconds=None)], {}, id="deleted in both, retained"),
         pytest.param(
             Setup(stands_by=True), [LoseRegion(at=60.0, seconds=60.0)], {"taken over": 1}, id="with warm standbys"
         ),

@@ -72,6 +72,7 @@ from fencepost_operator.api.status.progress import (
 from fencepost_operator.api.status.runs import (
     AutoscaleStatus,
     ClusterStatus,
+    FailoverStatus,
     FailureStatus,
     FinishingStatus,
     HandoffStatus,
@@ -178,6 +179,7 @@ __all__ = [
     "Event",
     "EventTimeStatus",
     "EventType",
+    "FailoverStatus",
     "FailureStatus",
     "FenceConnection",
     "FinishingStatus",

@@ -24,7 +24,7 @@ from fencepost_operator.decision.cluster.autoscale import autoscale
 from fencepost_operator.decision.cluster.spark_master import is_another_master
 from fencepost_operator.decision.context import Context, bounds_token, job_of, retry_token
 from fencepost_operator.decision.durability import durability
-from fencepost_operator.decision.failover import cluster_of
+from fencepost_operator.decision.failover import cluster_of, failover_status
 from fencepost_operator.decision.kafka import loss_status
 from fencepost_operator.decision.kafka.retention import data_risk
 from fencepost_operator.decision.kafka.snapshots import snapshots_seen
@@ -58,6 +58,7 @@ def update_status(pipeline: Pipeline, observation: Observation, config: Reconcil
     status = replace(
         status,
         cluster=_cluster(status.cluster, pipeline, observation),
+        failover=failover_status(pipeline, row, config.cluster_uid, observation.now),
         fence_unreachable_since=_fence_unreachable_since(pipeline, observation),
     )
     if isinstance(observation.runs, Known):

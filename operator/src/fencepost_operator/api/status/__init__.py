@@ -27,6 +27,7 @@ from fencepost_operator.api.status.progress import (
 from fencepost_operator.api.status.runs import (
     AutoscaleStatus,
     ClusterStatus,
+    FailoverStatus,
     FailureStatus,
     FinishingStatus,
     HandoffStatus,
@@ -98,6 +99,7 @@ class Status(Model):
     upgrade_trial: UpgradeTrialStatus | None = None
     handoff: HandoffStatus | None = None
     standby: StandbyStatus | None = None
+    failover: FailoverStatus | None = None
     # A refusal is an answer as well.
     fence_unreachable_since: MaybeSince = None
     """Since when Cassandra has not answered the operator about the checkpoint of a deleted pipeline; absent after any

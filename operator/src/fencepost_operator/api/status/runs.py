@@ -158,6 +158,19 @@ class StandbyStatus(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverStatus(Model):
+    """Which Kubernetes cluster has the pipeline, and how often this one took it over; absent without spec.failover."""
+
+    owner: str
+    """The uid of the cluster that owns the fence row, as it was last seen."""
+    takeovers: int = 0
+    """Takeovers by this cluster, each less than an hour after the one before. The next one waits for twice
+    failover.takeOverAfter after the last one, for four times after two of them, and so on, up to half an hour."""
+    taken_over_at: MaybeSince = None
+    """When this cluster last took over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleStatus(Model):
     """The number of workers that the operator has chosen, and why; absent without spec.cluster.autoscale."""
 

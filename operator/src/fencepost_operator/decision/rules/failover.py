@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from fencepost.fence import FenceRow
 from fencepost_operator.actions import StopRun, TakeOverFence
 from fencepost_operator.api import ADOPT_ANNOTATION, Reason, State
 from fencepost_operator.api.quantities import format_duration
 from fencepost_operator.decision.context import RunContext, SpecContext
-from fencepost_operator.decision.failover import MISSED, asked_target, cluster_of, look_interval
+from fencepost_operator.decision.failover import MISSED, asked_target, cluster_of, look_interval, may_take_over_at
 from fencepost_operator.decision.outcome import Outcome, reconciling
 from fencepost_operator.decision.rules.cluster_removal import uninstall
 from fencepost_operator.decision.run.handoff import without_handoff
@@ -31,6 +32,7 @@ def another_cluster_owns(context: SpecContext, row: FenceRow, unfit: Outcome | N
         or _remove(context, row)
         or unfit
         or _is_never_lost(context, row)
+        or _is_too_soon(context, row, lasted)
         or _wait(context, row, lasted)
     )
 
@@ -87,6 +89,8 @@ def _take_over(context: SpecContext, row: FenceRow, lasted: str) -> Outcome | No
     if failover is None or signs is None:
         return None
     if signs.silent_for >= failover.take_over_after:
+        if _waits_until(context) is not None:
+            return None
         why = f"Cluster {there} has given no sign of life for {lasted}"
     elif row.owner == fence_owner(there, "") and signs.note:
         why = f"The pipeline was moved to cluster {there}, and cannot run there for the reason {signs.note}"
@@ -132,6 +136,32 @@ def _is_never_lost(context: SpecContext, row: FenceRow) -> Outcome | None:
     )
 
 
+def _waits_until(context: SpecContext) -> datetime | None:
+    """Return until when this cluster does not take over again, None where it may now."""
+    failover = context.spec.failover
+    until = may_take_over_at(context.status, failover.take_over_after) if failover is not None else None
+    return until if until is not None and until > context.now else None
+
+
+def _is_too_soon(context: SpecContext, row: FenceRow, lasted: str) -> Outcome | None:
+    """Say that nothing runs, and until when this cluster does not take over again."""
+    failover, signs, until = context.spec.failover, _signs(context), _waits_until(context)
+    if failover is None or signs is None or until is None or signs.silent_for < failover.take_over_after:
+        return None
+    taken = context.status.failover.takeovers if context.status.failover is not None else 0
+    return reconciling(
+        context,
+        Reason.FENCE_OWNED_ELSEWHERE,
+        f"Cluster {cluster_of(row)} has given no sign of life for {lasted}, and this one took over {taken} times in a "
+        f"row: it does so again at {until:%H:%M:%S} UTC",
+        remedy="see which of the two clusters loses the store at times, and suspend the pipeline there; to take over "
+        f"now, run: {_adopt(context, row)}",
+        state=State.STANDBY,
+        warning=True,
+        requeue_after=look_interval(context.spec),
+    )
+
+
 def _adopt(context: SpecContext, row: FenceRow) -> str:
     key = context.pipeline.key
     return (
@@ -145,7 +175,7 @@ def _wait(context: SpecContext, row: FenceRow, lasted: str) -> Outcome:
     key, here, there = context.pipeline.key, context.config.cluster_uid, cluster_of(row)
     signs = _signs(context)
     why_not = signs.note if signs is not None else ""
-    does = f"does not run the pipeline, for the reason {why_not}" if why_not else "runs the pipeline"
+    does = f"has the state {why_not}" if why_not else "runs the pipeline"
     return Outcome(
         reason=Reason.FAILOVER_STANDBY,
         message=f"Cluster {there} owns the checkpoint and {does}; this one takes over when that gives no "

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from fencepost.fence import FenceRow
 from fencepost_operator.actions import ReleaseFence, RemoveFinalizer, StopRun, TakeOverFence, UninstallCluster
-from fencepost_operator.api import ADOPT_ANNOTATION, FAIL_OVER_ANNOTATION, DeletionPolicy, Spec, State, condition_of
+from fencepost_operator.api import (
+    ADOPT_ANNOTATION,
+    FAIL_OVER_ANNOTATION,
+    DeletionPolicy,
+    FailoverStatus,
+    Spec,
+    State,
+    condition_of,
+)
 from fencepost_operator.api.spec.failures import FailoverSpec
 from fencepost_operator.observation import LifeSigns
 from unit.operator.scenes import DENIED, JOB, NOW, ROW, RUN, SILENT, WELL, Scene
@@ -114,6 +124,71 @@ def test_a_takeover_is_refused_where_the_owner_commits_meanwhile() -> None:
 def test_a_move_names_the_cluster_that_takes_it() -> None:
     action = moving().said(run=OVER).seen(runs=()).decide().action
     assert action == TakeOverFence(epoch=ROW.epoch, version=None, owner="cluster-2/")
+
+
+def again(takeovers: int, ago: float) -> Scene:
+    """Return the scene of a cluster that took over that many times in a row, the last time some seconds ago."""
+    taken = FailoverStatus(owner="cluster-2", takeovers=takeovers, taken_over_at=NOW - timedelta(seconds=ago))
+    return WAITS.said(failover=taken).seen(other_cluster=LOST)
+
+
+@pytest.mark.parametrize(
+    ("takeovers", "ago", "takes"),
+    [
+        (1, 59, False),
+        (1, 60, True),
+        (2, 119, False),
+        (2, 120, True),
+        (6, 1799, False),
+        (6, 1800, True),
+        (99, 1800, True),
+    ],
+)
+def test_takeovers_in_a_row_are_twice_as_far_apart_each_time(takeovers: int, ago: float, takes: bool) -> None:
+    decision = again(takeovers, ago).decide()
+    assert isinstance(decision.action, TakeOverFence) is takes
+    if not takes:
+        assert (decision.reason, decision.status.state) == ("FenceOwnedElsewhere", State.STANDBY)
+        assert f"took over {takeovers} times in a row: it does so again at" in decision.status.message
+        assert f"{ADOPT_ANNOTATION}=cluster-2@3" in decision.status.message
+
+
+def test_a_person_takes_over_at_any_time() -> None:
+    adopted = again(6, 1).with_pipeline(annotations={ADOPT_ANNOTATION: "cluster-2@3"}).decide()
+    assert isinstance(adopted.action, TakeOverFence)
+
+
+WAITED = FailoverStatus(owner="cluster-2")
+TAKEN = replace(THEIRS, epoch=4, owner=ROW.owner, driver=None)
+
+
+@pytest.mark.parametrize(
+    ("before", "row", "after"),
+    [
+        pytest.param(None, THEIRS, WAITED, id="waits"),
+        pytest.param(None, ROW, FailoverStatus(owner="cluster-1"), id="created the row"),
+        pytest.param(WAITED, TAKEN, FailoverStatus(owner="cluster-1", takeovers=1, taken_over_at=NOW), id="the first"),
+        pytest.param(
+            replace(WAITED, takeovers=1, taken_over_at=NOW - timedelta(minutes=59)), TAKEN,
+            FailoverStatus(owner="cluster-1", takeovers=2, taken_over_at=NOW), id="within an hour",
+        ),
+        pytest.param(
+            replace(WAITED, takeovers=6, taken_over_at=NOW - timedelta(hours=1)), TAKEN,
+            FailoverStatus(owner="cluster-1", takeovers=1, taken_over_at=NOW), id="after an hour",
+        ),
+        pytest.param(
+            WAITED, replace(TAKEN, owner="cluster-1/"), FailoverStatus(owner="cluster-1"), id="moved here, not taken"
+        ),
+        pytest.param(
+            FailoverStatus(owner="cluster-1"), TAKEN, FailoverStatus(owner="cluster-1"), id="the first run after a move"
+        ),
+    ],
+)  # fmt: skip
+def test_what_this_cluster_took_over_is_counted(
+    before: FailoverStatus | None, row: FenceRow, after: FailoverStatus
+) -> None:
+    seen = WAITS.said(failover=before).seen(fence=row, other_cluster=ALIVE)
+    assert seen.decide().status.failover == after
 
 
 def blocked(scene: Scene) -> str:
