@@ -18,7 +18,7 @@ from fakes.s3_server import S3Server
 from fencepost.contract import FilesSink
 from fencepost.errors import DependencyDown
 from fencepost.sinks import PurgeToken
-from fencepost.sinks.files import files_sink, manifest, reading, stored_manifests, visible_files
+from fencepost.sinks.files import compaction, files_sink, manifest, reading, stored_manifests, visible_files
 from fencepost.sinks.files.files_sink import ManifestSink
 from fencepost.sinks.files.store import LocalStore, Place
 from fencepost.sinks.files.stored_manifests import Manifests
@@ -38,6 +38,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_manifests, "FULL", 1500)
     monkeypatch.setattr(stored_manifests, "PAUSE", 0)
     monkeypatch.setattr(reading, "PAUSE", 0)
+
+
+@pytest.fixture(autouse=True)
+def uncompacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge no files: test_files_compaction.py does."""
+    monkeypatch.setattr(compaction, "chores", lambda *_: iter(()))
 
 
 def opened(path: Path) -> ManifestSink:
@@ -197,8 +203,8 @@ class GatedStore(LocalStore):
 class Play:
     """Drivers in one folder, each of which may stop anywhere and continue after it was replaced."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, seed: int, *, most: int = 9) -> None:
+        self.path, self.most = path, most
         self.dice = random.Random(seed)
         self.zombies = list[Gate]()
         self.rows = ""
@@ -214,7 +220,7 @@ class Play:
     def driver(self) -> None:
         """Commit some batches, and stop within one."""
         sink, store = self.gated()
-        for _ in range(self.dice.randint(1, 9)):
+        for _ in range(self.dice.randint(1, self.most)):
             self._write(sink, store, LETTERS[len(self.rows)])
             self.rows += LETTERS[len(self.rows)]
             self.committed = self.number

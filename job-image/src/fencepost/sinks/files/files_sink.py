@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
 
 from fencepost.contract import FilesSink, Reason
 from fencepost.errors import BadSpec, BatchFailed
-from fencepost.sinks.files import purging
+from fencepost.sinks.files import compaction, purging
 from fencepost.sinks.files.manifest import TASKS, Batch, DataFile, Entry, Manifest
 from fencepost.sinks.files.row_files import FileTask, task_lists
 from fencepost.sinks.files.store import KEYS, Place
@@ -21,6 +23,8 @@ from fencepost.sinks.interface import BatchToken, PurgeableSink, PurgeToken, Sin
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 FOLDER_TYPES: Final = frozenset({"string", "boolean", "date", "tinyint", "smallint", "int", "bigint"})
 _LIST: Final = re.compile(rf"{TASKS}/.*/(?P<token>[0-9]{{20}})-[0-9a-f]{{8}}-[0-9]+\.json")
@@ -49,6 +53,12 @@ class ManifestSink(PurgeableSink):
         """Manifests and lists of tasks that go after them."""
         self._unfolded = 0
         """Batches that were committed since the manifests were last folded."""
+        self._compaction: Iterator[None] | None = None
+        """What is under way, in steps."""
+        self._steps = 1
+        """How many of them come before a batch: they read twice as many files as the last batch wrote."""
+        self._seen = frozenset[Entry]()
+        """Compacted manifests that were visible when the manifests were last folded."""
 
     def check(self, schema: StructType) -> None:
         """Raise BadSpec naming every column that a file or a folder cannot have."""
@@ -88,6 +98,7 @@ class ManifestSink(PurgeableSink):
                     self._leave(Entry(self._last, self._parent), lambda _: False)
             self._last = 0
             self._store.delete(self._lists(batch))
+        self._compact()
 
     def finish(self, batch: BatchToken) -> None:
         """Create the manifest, then delete what earlier attempts left. Raises DependencyDown, BatchFailed."""
@@ -105,6 +116,7 @@ class ManifestSink(PurgeableSink):
             made = Manifest(pipeline=self._pipeline, sink=self._sink.name, batches=(written,))
             self._manifests.put(Entry(batch.token, self._parent), made)
             self._last = batch.token
+            self._steps = 1 + 2 * len(written.files) // compaction.STEP
             self._store.delete(self._left)
             self._store.delete([*self._listing, *lists])
             self._left, self._listing = [], []
@@ -132,7 +144,7 @@ class ManifestSink(PurgeableSink):
                 if not is_visible(token):
                     self._left += [file.path for file in self._listed(name)]
                 self._listing.append(name)
-        self._manifests.fold(batch.committed)
+        self._fold(batch)
         return view.led_to[0].token if view.led_to else 0
 
     def _follow(self, batch: BatchToken) -> None:
@@ -140,8 +152,29 @@ class ManifestSink(PurgeableSink):
         self._parent = self._last
         self._unfolded += 1
         if self._unfolded >= MANY:
-            self._manifests.fold(batch.committed)
+            self._fold(batch)
             self._unfolded = 0
+
+    def _fold(self, batch: BatchToken) -> None:
+        """Fold the manifests, and begin to compact those that are full."""
+        self._manifests.fold(batch.committed)
+        if self._compaction is None:
+            view = self._manifests.of_committed(batch.committed)
+            self._compaction = compaction.chores(self._manifests, view, self._seen, batch.token)
+            self._seen = frozenset(entry for entry in view.visible if entry.compacted)
+
+    def _compact(self) -> None:
+        """Continue with a compaction. What fails begins again after the next fold: no batch waits for it."""
+        for _ in range(self._steps):
+            if self._compaction is None:
+                return
+            try:
+                next(self._compaction)
+            except StopIteration:
+                self._compaction = None
+            except (OSError, pa.ArrowException) as error:
+                self._compaction = None
+                log.warning("sink %s: the small files are not merged: %s", self._sink.name, error)
 
     def _leave(self, entry: Entry, is_visible: Callable[[int], bool]) -> None:
         """Note a manifest to delete, with its files where it is that of a batch that was not committed.

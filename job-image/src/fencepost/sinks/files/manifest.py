@@ -2,9 +2,10 @@
 
 The name of a manifest is `<token>-<previous>.json`: the token of its newest batch, and that of the batch before its
 oldest one, 0 before the first one.  A batch puts one of its own; from time to time, one manifest replaces many that
-follow each other.  A purge leaves `<token>-purge.json`, which names the manifests that stay.  The newest manifest and
-those that it leads to are visible.  So one file, which the store creates whole or not at all, replaces what a driver
-wrote that did not commit it, and what a replaced driver writes late leads nowhere.
+follow each other, and `<token>-<previous>-<compacted>.json` replaces one by larger files.  A purge leaves
+`<token>-purge.json`, which names the manifests that stay.  The newest manifest and those that it leads to are visible.
+So one file, which the store creates whole or not at all, replaces what a driver wrote that did not commit it, and what
+a replaced driver writes late leads nowhere.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TASKS: Final = "_tasks"
 """The folder in which tasks list their files until the batch has its manifest."""
 Format = Literal["parquet", "jsonLines"]
 SUFFIXES: Final[Mapping[Format, str]] = {"parquet": "parquet", "jsonLines": "jsonl"}
-_NAME: Final = re.compile(r"(?P<token>[0-9]{20})-(?P<previous>[0-9]{20}|purge)\.json")
+_NAME: Final = re.compile(r"(?P<token>[0-9]{20})-(purge|(?P<previous>[0-9]{20})(-(?P<compacted>[0-9]{20}))?)\.json")
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ class Entry:
 
     token: int
     previous: int | None
+    compacted: int = 0
+    """The token of the batch before which it was compacted, 0 without that."""
 
     @classmethod
     def of_name(cls, name: str) -> Self | None:
@@ -81,12 +84,19 @@ class Entry:
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        return cls(int(found["token"]), None if found["previous"] == "purge" else int(found["previous"]))
+        token, previous, compacted = found["token"], found["previous"], found["compacted"]
+        return cls(int(token), None if previous is None else int(previous), int(compacted or 0))
 
     @property
     def name(self) -> str:
         """The file name."""
-        return f"{self.token:020d}-{'purge' if self.previous is None else f'{self.previous:020d}'}.json"
+        compacted = f"-{self.compacted:020d}" if self.compacted else ""
+        return f"{self.token:020d}-{'purge' if self.previous is None else f'{self.previous:020d}{compacted}'}.json"
+
+    @property
+    def span(self) -> tuple[int, int | None]:
+        """What it has in common with the manifest that it replaces after a compaction."""
+        return self.token, self.previous
 
     def spans(self, token: int) -> bool:
         """Return whether the batch with a token could be in this manifest."""
@@ -94,8 +104,12 @@ class Entry:
 
 
 def by_token(entries: Iterable[Entry]) -> dict[int, Entry]:
-    """Return the entry of each token: of several, the one that replaces the others, which has the oldest batches."""
-    return {entry.token: entry for entry in sorted(entries, key=lambda entry: entry.previous or 0, reverse=True)}
+    """Return the entry of each token: of several, the one that replaces the others.
+
+    That has the oldest batches, and was compacted last.
+    """
+    ranked = sorted(entries, key=lambda entry: (-(entry.previous or 0), entry.compacted))
+    return {entry.token: entry for entry in ranked}
 
 
 def chain(entries: Iterable[Entry], newest: int) -> list[Entry]:

@@ -6,34 +6,22 @@ that part, by the columns topic, partition and offset of its rows.
 
 from __future__ import annotations
 
-import io
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
-from fencepost.contract import FilesSink, Reason, split_offset_key
+from fencepost.contract import FilesSink, Reason
 from fencepost.errors import BadSpec
+from fencepost.sinks.files.coordinates import MissingColumnsError, Ranges, are_in, decoded
 from fencepost.sinks.files.manifest import SUFFIXES, Batch, DataFile, Entry, Format, Manifest
 from fencepost.sinks.files.row_files import write_table
 from fencepost.sinks.files.store import Store
 from fencepost.sinks.files.stored_manifests import Manifests, View
 from fencepost.sinks.interface import PurgeToken
-
-COORDINATES: Final = ("topic", "partition", "offset")
-Ranges = Mapping[str, tuple[int, int]]
-
-
-class _Coordinates(msgspec.Struct):
-    topic: str | None
-    partition: int | None
-    offset: int | None
 
 
 def count(manifests: Manifests, sink: str, ranges: Ranges) -> int:
@@ -135,42 +123,18 @@ def _file_without(store: Store, sink: str, file: DataFile, form: Format, request
 
 def _rest(store: Store, sink: str, file: DataFile, form: Format, ranges: Ranges) -> tuple[pa.Table | bytes, int]:
     """Return what is left of a file without the rows of the ranges, and how many rows that is. Raises BadSpec."""
-    content = store.read(file.path)
-    if form == "parquet":
-        table = parquet.read_table(io.BytesIO(content))
-        _check(sink, [name for name in COORDINATES if name not in table.column_names])
-        left = table.filter(pc.invert(_in(table, ranges)))
-        return left, left.num_rows
-    lines = []
-    for line in content.splitlines(keepends=True):
-        try:
-            row = msgspec.json.decode(line, type=_Coordinates)
-        except msgspec.ValidationError:
-            _check(sink, COORDINATES)
-            raise
-        start, until = ranges.get(f"{row.topic}/{row.partition}", (0, 0))
-        if row.offset is None or not start <= row.offset < until:
-            lines.append(line)
-    return b"".join(lines), len(lines)
-
-
-def _in(table: pa.Table, ranges: Ranges) -> pa.ChunkedArray:
-    """Return which rows are of the ranges."""
-    terms = [pc.is_in(table["topic"], pa.array([], table["topic"].type))]
-    for key, (start, until) in ranges.items():
-        topic, partition = split_offset_key(key)
-        of_partition = pc.and_(pc.equal(table["topic"], topic), pc.equal(table["partition"], partition))
-        of_range = pc.and_(pc.greater_equal(table["offset"], start), pc.less(table["offset"], until))
-        terms.append(pc.and_(of_partition, of_range))
-    return pc.fill_null(reduce(pc.or_kleene, terms), False)
-
-
-def _check(sink: str, missing: Iterable[str]) -> None:
-    """Raise BadSpec for files without the coordinates of their rows."""
-    if lacking := list(missing):
+    rows = decoded(store.read(file.path), form)
+    try:
+        gone = are_in(rows, ranges)
+    except MissingColumnsError as error:
         raise BadSpec(
-            f"sink {sink!r}: a batch is deleted in part, and its files have no column {', '.join(lacking)}",
+            f"sink {sink!r}: a batch is deleted in part, and its files have no column {', '.join(error.args)}",
             reason=Reason.SINK_INVALID,
             remedy="Choose a target at which batches end, or set deleteOutput to false. With topic, partition and"
             " offset as columns of the frame, what is written from then on can be deleted in part.",
-        )
+        ) from error
+    if isinstance(rows, pa.Table):
+        left = rows.filter(pc.invert(gone))
+        return left, left.num_rows
+    lines = [line for line, is_gone in zip(rows, gone.to_pylist(), strict=True) if not is_gone]
+    return b"".join(lines), len(lines)

@@ -6,7 +6,8 @@ then those that it replaces go.  A driver that ends in between leaves manifests 
 
 A replaced driver may do the same late.  It folds what lies below a committed batch that its successor had seen, down
 to the same full manifest.  So what both have made is nested, and of two with one token, that with the older batches
-counts.  This needs FULL never to become smaller.
+counts.  This needs FULL never to become smaller, and that where a manifest is full depends on its batches alone.  So
+a replaced driver never folds a full manifest otherwise than its successor, whose `compaction` then counts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from fencepost.sinks.files.store import Store
 MANY: Final = 100
 """Manifests that follow each other are folded once there are so many that are not full."""
 FULL: Final = 1024 * 1024
-"""Bytes from which a manifest is neither folded nor copied. A later version may have a larger bound, but no smaller."""
+"""Bytes of batches from which a manifest is neither folded nor copied. A later version may have a larger bound, but no
+smaller."""
 ATTEMPTS: Final = 5
 """Lists of the store until a gap is not a manifest that is replaced meanwhile, but one that is not there."""
 PAUSE: Final = 0.1
@@ -50,7 +52,7 @@ class View:
     """The manifests as a list of the store shows them."""
 
     sizes: Mapping[Entry, int]
-    """All of them, and their bytes."""
+    """All of them, and the bytes of their batches, with a comma after each: a fold has as many as what it replaces."""
     led_to: tuple[Entry, ...]
     """The newest one and those that it leads to, newest first."""
     kept: tuple[Entry, ...] = ()
@@ -63,11 +65,20 @@ class View:
 
     def is_full(self, entry: Entry) -> bool:
         """Return whether a manifest stays as it is: no driver folds it, and a purge of others keeps it."""
-        return self.sizes[entry] >= FULL
+        return entry.compacted > 0 or self.sizes[entry] >= FULL
+
+    @property
+    def compacted(self) -> dict[Entry, Entry]:
+        """Manifests that are kept beside those that replace them, and these."""
+        winners = {entry.span: entry for entry in self.visible if entry.compacted}
+        return {entry: winners[entry.span] for entry in self.sizes if winners.get(entry.span, entry) != entry}
 
     def stale(self, before: int) -> list[Entry]:
-        """Return what is not visible of the manifests before a token. Nothing is known of those before a gap."""
-        shown, missing = set(self.visible), gap(self.led_to)
+        """Return what is neither visible nor kept beside it of the manifests before a token.
+
+        Nothing is known of those before a gap.
+        """
+        shown, missing = {*self.visible, *self.compacted}, gap(self.led_to)
         return [entry for entry in self.sizes if missing < entry.token < before and entry not in shown]
 
 
@@ -107,8 +118,8 @@ class Manifests:
         return f"{MANIFESTS}/{self.owner}/{entry.name}"
 
     def has(self, view: View, token: int) -> bool:
-        """Return whether a batch is visible."""
-        if any(entry.token == token for entry in view.visible):
+        """Return whether a batch is visible, or may be: a compaction merges batches."""
+        if any(entry.token == token or (entry.compacted and entry.spans(token)) for entry in view.visible):
             return True
         spanning = [entry for entry in view.visible if entry.spans(token)]
         return any(batch.token == token for manifest in self.read(spanning) for batch in manifest.batches)
@@ -143,7 +154,8 @@ class Manifests:
 
     def _listed(self) -> dict[Entry, int]:
         found = self.store.list(f"{MANIFESTS}/{self.owner}").items()
-        entries = ((Entry.of_name(PurePosixPath(name).name), size) for name, size in found)
+        bare = len(encode(Manifest(pipeline=self.owner, sink="", batches=()))) - 2  # the slash, and a comma too few
+        entries = ((Entry.of_name(PurePosixPath(name).name), size - bare) for name, size in found)
         return {entry: size for entry, size in entries if entry is not None}
 
 
