@@ -241,12 +241,20 @@ class Driver:
         if self.row is None or not self.config.heartbeat:
             return
         since, version = self.beat or (now, -1)
-        if version == self.row.version and now - since < timedelta(seconds=self.config.heartbeat):
+        pause = self.config.idle_heartbeat if self._is_idle(self.row) else self.config.heartbeat
+        if version == self.row.version and now - since < timedelta(seconds=pause):
             return
         self.beat = now, self.row.version
-        if version == self.row.version and not self.is_mute:
+        if version in {-1, self.row.version} and not self.is_mute:
             with suppress(FenceUnavailable):
                 self.fence.beat(self.row)
+
+    def _is_idle(self, row: FenceRow) -> bool:
+        """Return whether it looks for records, and finds none."""
+        if self.hangs or self.batch_since is not None or row.planned != row.offsets:
+            return False
+        ends = self.ends()
+        return ends is not None and all(row.offsets.get(key) == end for key, end in ends.items())
 
     def _raise_limit(self, now: datetime) -> None:
         since = self.limited_since = self.limited_since or self.started_at or now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -244,32 +244,55 @@ def test_a_loop_that_moves_gives_signs_of_life_and_one_that_hangs_gives_none(clo
     assert reported == [(10.0, 3), (15.0, 4), (20.0, 4), (25.0, 4)]
 
 
-def heartbeats(clock: Alarms, rows: list[FenceRow | None]) -> list[tuple[float, int]]:
-    """When a driver whose rows are these, second by second, gives heartbeats, and of which version."""
+def heartbeats(clock: Alarms, lives: Iterable[tuple[FenceRow, int] | None]) -> list[tuple[float, int]]:
+    """When a driver gives heartbeats, and of which version, whose rows and looks are these, second by second."""
     given: list[tuple[float, int]] = []
-    left = iter(rows)
+    left = iter(lives)
 
-    def row() -> FenceRow | None:
+    def life() -> tuple[FenceRow, int] | None:
         clock.seconds %= 10_000
         return next(left)
 
+    def beat(held: FenceRow) -> None:
+        given.append((clock.seconds, held.version))
+
     with pytest.raises(StopIteration):
-        watch_heartbeat(
-            row, beat=lambda held: given.append((clock.seconds, held.version)), interval=1.0, sleep=clock.sleep
-        )
+        watch_heartbeat(life, beat=beat, interval=1.0, idle_interval=8.0, sleep=clock.sleep)
     return given
 
 
+def pauses(given: list[tuple[float, int]]) -> set[float]:
+    return {after - before for (before, _), (after, _) in itertools.pairwise(given)}
+
+
+MOVED = replace(ROW, version=8)
+
+
 def test_a_heartbeat_is_given_after_the_claim_and_where_the_row_stays_as_it_is(clock: Alarms) -> None:
-    moved = replace(ROW, version=8)
-    assert heartbeats(clock, [None, ROW, ROW, moved, moved]) == [(2.0, 7), (3.0, 7), (5.0, 8)]
+    lives = [None, (ROW, 0), (ROW, 0), (MOVED, 0), (MOVED, 0)]
+    assert heartbeats(clock, lives) == [(2.0, 7), (3.0, 7), (5.0, 8)]
 
 
 def test_a_run_that_changes_its_row_each_second_has_a_heartbeat_now_and_then(clock: Alarms) -> None:
     """A report expires after an hour, and without one a driver that freezes then is not judged by its heartbeats."""
-    given = heartbeats(clock, [replace(ROW, version=version) for version in range(1000)])
-    assert len(given) > 30
-    assert max(after - before for (before, _), (after, _) in itertools.pairwise(given)) <= 35
+    assert pauses(heartbeats(clock, [(replace(ROW, version=version), 0) for version in range(1000)])) == {8.0}
+
+
+@pytest.mark.parametrize("seconds", [1, 2])
+def test_a_run_that_finds_nothing_to_read_has_few_heartbeats(clock: Alarms, seconds: int) -> None:
+    """Kafka's answers may take longer than the interval between two heartbeats."""
+    given = heartbeats(clock, [(ROW, number // seconds) for number in range(600)])
+    assert pauses(given[1:]) == {8.0}
+    assert 75 <= len(given) <= 76, "7.5 per minute"
+
+
+def test_a_run_that_is_at_work_again_has_heartbeats_each_second_at_once(clock: Alarms) -> None:
+    """It has planned a batch, or it hangs while it looks: its row says the former."""
+    idle = [(ROW, number) for number in range(20)]
+    planned, hangs = [(MOVED, 19)] * 20, [(ROW, 19)] * 20
+    assert [at for at, _ in heartbeats(clock, idle + planned) if at > 20] == [*range(22, 41)]
+    clock.seconds = 0.0
+    assert [at for at, _ in heartbeats(clock, idle + hangs) if at > 20] == [*range(22, 41)]
 
 
 def test_heartbeats_do_not_wait_for_one_that_gets_no_answer() -> None:

@@ -171,6 +171,8 @@ class DriverConfig:
     heartbeat: float = 0.0
     """Seconds between two heartbeats of a run that holds the fence, by which the operator finds one that is frozen or
     cut off; 0 for none."""
+    idle_heartbeat: float = 8.0
+    """The same of a run that finds nothing to read, and most seconds between two of any run."""
     hands_over: bool = False
     """Whether a run that is asked to stop ends its epoch as its last change of the fence row."""
     state: StateConfig | None = None

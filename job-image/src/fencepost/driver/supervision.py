@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fencepost.driver.loop import InProgress, Loop
     from fencepost.driver.stateful.run import StatefulRun
-    from fencepost.fence import Fence, FenceRow
+    from fencepost.fence import Fence
     from fencepost.spark.jvm.log import JvmLog
     from fencepost.spark.runner import Runner
 
@@ -77,13 +77,11 @@ class Supervision:
             "life", lambda: watchdogs.watch_life(lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
         )
         if interval := self._config.heartbeat:
-
-            def row() -> FenceRow | None:
-                life = loop.life
-                return life[0] if life is not None else None
-
-            beat = watchdogs.beside(fence.beat, partial(watchdogs.start, "beat"))
-            watchdogs.start("heartbeat", lambda: watchdogs.watch_heartbeat(row, beat=beat, interval=interval))
+            idle, beat = self._config.idle_heartbeat, watchdogs.beside(fence.beat, partial(watchdogs.start, "beat"))
+            watchdogs.start(
+                "heartbeat",
+                lambda: watchdogs.watch_heartbeat(lambda: loop.life, beat=beat, interval=interval, idle_interval=idle),
+            )
 
     def files(self, collect: Callable[[], bool]) -> None:
         """Delete the files of a state that nothing reaches."""

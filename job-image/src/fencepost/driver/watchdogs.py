@@ -31,8 +31,8 @@ PROGRESS_INTERVAL: Final = 5.0
 SIGN_INTERVAL: Final = 15.0
 """Most seconds between two signs of life; four fit into the stall timeout."""
 
-EVERY: Final = 30
-"""Intervals after which there is a heartbeat, whatever the run does."""
+IDLE: Final = 2
+"""Intervals after a look that found nothing to read, for which a run counts as idle: an answer of Kafka takes time."""
 AT_ONCE: Final = 8
 """Heartbeats under way: more than there are in the time of a request that gets no answer."""
 
@@ -160,26 +160,38 @@ def watch_life(
 
 
 def watch_heartbeat(
-    row: Callable[[], FenceRow | None],
+    life: Callable[[], tuple[FenceRow, int] | None],
     *,
     beat: Callable[[FenceRow], object],
     interval: float,
+    idle_interval: float,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Give a heartbeat at intervals in which the run has not changed its row: a change says as much.
 
-    Also when the run has claimed, and at each EVERY-th interval: a report expires, and a run without any is not judged
-    by its heartbeats.  Only the process counts: a loop that hangs has a heartbeat, and so has one inside a long batch.
-    `beat` returns at once: a request that a node does not answer must not hold the next one up.
+    Also when the run has claimed, and at the idle interval whatever it does: a report expires, and a run without any is
+    not judged by its heartbeats.  A run that has just found nothing to read gives no more than that.  The idle interval
+    is shorter than the operator's patience, so whoever is the first to see a record, no run that lives is missed.
+
+    Only the process counts: a loop that hangs has a heartbeat, and so has one inside a long batch.  `beat` returns at
+    once: a request that a node does not answer must not hold the next one up.
     """
-    last, since = None, 0
+    version: int | None = None
+    looks = idle = since = 0
     while True:
         sleep(interval)
-        held = row()
-        if held is not None and (held.version == last or last is None or since >= EVERY):
+        since += 1
+        found = life()
+        if found is None:
+            version = None
+            continue
+        held, looked = found
+        stays = held.version == version
+        idle = IDLE if stays and looked != looks else idle - 1 if stays else 0
+        if version is None or (stays and idle <= 0) or since * interval >= idle_interval:
             beat(held)
             since = 0
-        last, since = (held.version, since + 1) if held is not None else (None, 0)
+        version, looks = held.version, looked
 
 
 def beside(

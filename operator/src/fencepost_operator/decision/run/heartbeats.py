@@ -16,7 +16,8 @@ from fencepost_operator.decision.cluster.silent_nodes import quiet_since
 from fencepost_operator.observation import Known, Observation, Unknown
 
 PATIENCE: Final = timedelta(seconds=10)
-"""Without a heartbeat, of which there is one per second: a start that was not needed takes longer than that."""
+"""Without a heartbeat, of which there is one per second, or per 8 s of a run that finds nothing to read, and 3 beside a
+standby: a start that was not needed takes longer than that."""
 STANDBY_PATIENCE: Final = timedelta(seconds=5)
 """The same where a standby is warm, whose takeover takes about a second."""
 LOOK: Final = timedelta(seconds=1)

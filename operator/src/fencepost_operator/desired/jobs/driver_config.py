@@ -51,6 +51,9 @@ MIN_RECORDS: Final = 1_000
 """Records to which a batch that takes too long may shrink, unless the spec says: fewer take as long (see dev/bench)."""
 HEARTBEAT: Final = 1.0
 """Seconds between two heartbeats: see `decision.run.heartbeats`."""
+IDLE_HEARTBEAT: Final = 8.0
+"""The same of a run that finds nothing to read: with the operator's look, less than its patience."""
+IDLE_HEARTBEAT_BESIDE_STANDBY: Final = 3.0
 HEAP_SHARE: Final = 4
 """Of the executors' heaps together, the part that the bytes of one batch may have, unless the spec says."""
 SMALL_JVM: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
@@ -114,6 +117,7 @@ def driver_config(
         awaits_epoch=awaits_epoch,
         stands_by=stands_by,
         heartbeat=HEARTBEAT,
+        idle_heartbeat=IDLE_HEARTBEAT_BESIDE_STANDBY if spec.restart.standby is Standby.WARM else IDLE_HEARTBEAT,
         hands_over=_hands_over(spec) and not finish_until,  # it ends unasked
         dead_letter_retention=(spec.on_poison.retention if spec.on_poison.action is PoisonAction.DEAD_LETTER else None),
         state=_state(spec.stateful) if spec.stateful else None,
