@@ -162,9 +162,9 @@ class SimulatedReplacements(ReplacementPermits):
         super().__init__()
         self._world = world
 
-    def take(self, key: ObjectKey, now: float) -> bool:
+    def take(self, key: ObjectKey, epoch: int, now: float) -> bool:
         """Return whether a silent driver may be replaced now."""
-        return self._world.lost_until <= self._world.now and ReplacementPermits.take(self, key, now)
+        return self._world.lost_until <= self._world.now and ReplacementPermits.take(self, key, epoch, now)
 
 
 @dataclass(slots=True)

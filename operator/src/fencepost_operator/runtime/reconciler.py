@@ -30,7 +30,7 @@ from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.decision.run.handoff import standby_of
-from fencepost_operator.decision.run.heartbeats import gives_up, is_alive
+from fencepost_operator.decision.run.heartbeats import given_up, is_alive
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.ports import Ports
@@ -277,8 +277,8 @@ class Reconciler:
         A run is given up for want of heartbeats with a permit; a pass that asks for the same one again has it.
         """
         decision = decide(pipeline, observation, self.config, failures=attempts.failures)
-        monotonic = self.ports.clock.monotonic()
-        if gives_up(decision.status, observation) and not self.replacements.take(pipeline.key, monotonic):
+        epoch, monotonic = given_up(decision.status, observation), self.ports.clock.monotonic()
+        if epoch is not None and not self.replacements.take(pipeline.key, epoch, monotonic):
             observation = replace(observation, may_replace=False)
             decision = decide(pipeline, observation, self.config, failures=attempts.failures)
         return with_pages(pipeline, decision, self.ports.pager.facts(pipeline.key), self.config, observation.now)

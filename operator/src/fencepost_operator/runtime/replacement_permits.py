@@ -46,47 +46,73 @@ class ReplacementPermits:
     """When drivers were last missed that were not seen alive since."""
     _waiting: dict[ObjectKey, float] = field(default_factory=dict)
     """When each pipeline that waits for a permit has asked for one last."""
-    _given: dict[ObjectKey, float] = field(default_factory=dict)
-    """When pipelines have got a permit."""
+    _given: dict[tuple[ObjectKey, int], float] = field(default_factory=dict)
+    """When pipelines have got a permit, for the run of an epoch."""
+    _counted: tuple[Counter[str], Counter[str]] | None = None
+    """The silent drivers by namespace, and all that are known; None after one has come or gone."""
+    _pruned: float = -math.inf
+    """When what is over was last dropped: once per second, for there may be thousands of looks in it."""
 
     def note(self, key: ObjectKey, is_alive: bool | None, now: float) -> None:
         """Note whether a driver was seen alive, or missed; None where that is not known."""
         if is_alive is None:
             return
         found, other = (self._alive, self._silent) if is_alive else (self._silent, self._alive)
-        other.pop(key, None)
+        if key not in found:
+            other.pop(key, None)
+            self._counted = None
         found[key] = now
 
-    def take(self, key: ObjectKey, now: float) -> bool:
-        """Return whether a silent driver may be replaced now; who may and asks again soon afterwards still may."""
-        given = {other for other, at in self._given.items() if now - at < PERIOD}
-        if key not in given and not self._may(key.namespace, given, now):
+    def take(self, key: ObjectKey, epoch: int, now: float) -> bool:
+        """Return whether a silent driver may be replaced now: the run of an epoch, which may ask again soon afterwards.
+
+        A further run of the pipeline needs another permit, or who is silent again and again would keep all of them.
+        """
+        given = {run: at for run, at in self._given.items() if now - at < PERIOD}
+        run = (key, epoch)
+        if run not in given and not self._may(key.namespace, given, now):
             self._waiting[key] = now
             return False
         self._waiting.pop(key, None)
-        self._given = {other: at for other, at in self._given.items() if now - at < LONG_AGO} | {key: now}
+        if run not in given:
+            self._given = {other: at for other, at in self._given.items() if now - at < LONG_AGO} | {run: now}
         return True
 
     def forget(self, key: ObjectKey) -> None:
         """Drop a pipeline that is gone; that it was replaced still counts, or a deletion would yield a permit."""
         for known in (self._alive, self._silent, self._waiting):
             known.pop(key, None)
+        self._counted = None
 
     def silent(self, now: float) -> int:
         """Return how many drivers are silent, or were when they were replaced."""
-        return sum(now - at < REMEMBERED for at in self._silent.values())
+        self._prune(now)
+        return len(self._silent)
 
     def waiting(self, now: float) -> int:
         """Return how many of them wait for a permit."""
-        return sum(now - at < ASKS_AGAIN for at in self._waiting.values())
+        self._prune(now)
+        return len(self._waiting)
 
-    def _may(self, namespace: str, given: Collection[ObjectKey], now: float) -> bool:
-        silent = _by_namespace(self._silent, now)
-        known = silent + _by_namespace(self._alive, now)
-        recent = Counter(key.namespace for key in given)
+    def _prune(self, now: float) -> None:
+        if now - self._pruned < 1:
+            return
+        self._pruned = now
+        for known, lasts in ((self._alive, REMEMBERED), (self._silent, REMEMBERED), (self._waiting, ASKS_AGAIN)):
+            for key in [key for key, at in known.items() if now - at >= lasts]:
+                del known[key]
+                self._counted = None
+
+    def _may(self, namespace: str, given: Collection[tuple[ObjectKey, int]], now: float) -> bool:
+        self._prune(now)
+        if self._counted is None:
+            silent = Counter(key.namespace for key in self._silent)
+            self._counted = silent, silent + Counter(key.namespace for key in self._alive)
+        silent, known = self._counted
+        recent = Counter(key.namespace for key, _ in given)
         if _are_many(silent[namespace], known[namespace]) and recent[namespace] >= FEW:
             return False
-        hit = sum(silent[name] >= SHARE * known[name] for name in silent)
+        hit = sum(missed >= SHARE * known[name] for name, missed in silent.items())
         if not _are_many(hit, len(known)):
             return True
         return namespace not in recent and len(recent) < FEW and self._is_next(namespace, recent, now)
@@ -94,14 +120,10 @@ class ReplacementPermits:
     def _is_next(self, namespace: str, recent: Collection[str], now: float) -> bool:
         """Return whether no other namespace that waits, and had none recently, has had a permit less recently."""
         last = dict[str, float]()
-        for key, at in self._given.items():
+        for (key, _), at in self._given.items():
             last[key.namespace] = max(at, last.get(key.namespace, at))
         others = {key.namespace for key, asked in self._waiting.items() if now - asked < ASKS_AGAIN} - set(recent)
         return all(last.get(namespace, -math.inf) <= last.get(other, -math.inf) for other in others)
-
-
-def _by_namespace(seen: dict[ObjectKey, float], now: float) -> Counter[str]:
-    return Counter(key.namespace for key, at in seen.items() if now - at < REMEMBERED)
 
 
 def _are_many(missed: int, known: int) -> bool:

@@ -27,8 +27,10 @@ def note(permits: ReplacementPermits, found: Iterable[ObjectKey], *, is_alive: b
         permits.note(key, is_alive, now)
 
 
-def taken(permits: ReplacementPermits, found: Iterable[ObjectKey], now: float = NOW) -> list[ObjectKey]:
-    return [key for key in found if permits.take(key, now)]
+def taken(
+    permits: ReplacementPermits, found: Iterable[ObjectKey], now: float = NOW, *, epoch: int = 1
+) -> list[ObjectKey]:
+    return [key for key in found if permits.take(key, epoch, now)]
 
 
 def test_few_are_replaced_at_once_also_where_they_are_all(permits: ReplacementPermits) -> None:
@@ -122,9 +124,9 @@ def test_a_namespace_that_does_not_ask_any_more_loses_its_turn(permits: Replacem
     later = NOW + PERIOD
     note(permits, everyone, is_alive=False, now=later)
     waiting = next(key for key in everyone if key not in first)
-    assert not permits.take(waiting, later - 1)
-    assert not permits.take(last, later), "the other one comes first"
-    assert permits.take(last, later + ASKS_AGAIN)
+    assert not permits.take(waiting, 1, later - 1)
+    assert not permits.take(last, 1, later), "the other one comes first"
+    assert permits.take(last, 1, later + ASKS_AGAIN)
 
 
 def test_a_lost_node_with_a_driver_of_each_of_some_namespaces_slows_nothing_down(permits: ReplacementPermits) -> None:
@@ -160,3 +162,35 @@ def test_a_pipeline_that_is_created_again_gets_no_other_permit(permits: Replacem
         permits.forget(key)
     note(permits, silent, is_alive=False)
     assert len(taken(permits, silent, NOW + 1)) == FEW, "the same ones"
+
+
+def test_the_next_run_of_a_pipeline_needs_a_permit_of_its_own(permits: ReplacementPermits) -> None:
+    silent = keys("shop", 10)
+    note(permits, silent, is_alive=False)
+    first = taken(permits, silent)
+    assert not taken(permits, first, NOW + 20, epoch=2)
+    assert taken(permits, first, NOW + 25) == first, "of the runs that have one"
+    later = NOW + PERIOD
+    note(permits, silent, is_alive=False, now=later)
+    assert taken(permits, silent[FEW:], later) == silent[FEW : 2 * FEW], "to ask again does not keep a permit"
+
+
+def test_tenants_whose_drivers_are_silent_again_and_again_keep_no_permits(permits: ReplacementPermits) -> None:
+    """Injected: in four of thirteen namespaces, drivers give heartbeats for a while and then none."""
+    hostile = [key for number in range(4) for key in keys(f"hostile-{number}", 1)]
+    shop = keys("shop", 1)
+    note(permits, [key for number in range(8) for key in keys(f"team-{number}", 1)], is_alive=True)
+    epochs, since = dict.fromkeys(hostile, 1), dict.fromkeys(hostile, NOW)
+    waited = None
+    for second in range(200):
+        at = NOW + second
+        note(permits, hostile, is_alive=False, now=at)
+        note(permits, [key for number in range(8) for key in keys(f"team-{number}", 1)], is_alive=True, now=at)
+        for key in hostile:
+            if at >= since[key] and permits.take(key, epochs[key], at):
+                epochs[key], since[key] = epochs[key] + 1, at + 20
+        if second >= 60 and waited is None:
+            note(permits, shop, is_alive=False, now=at)
+            waited = second - 60 if permits.take(shop[0], 1, at) else None
+    assert waited is not None
+    assert waited <= PERIOD

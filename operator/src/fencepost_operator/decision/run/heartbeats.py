@@ -80,7 +80,9 @@ def is_alive(before: Status, after: Status, observation: Observation) -> bool | 
     return False
 
 
-def gives_up(after: Status, observation: Observation) -> bool:
-    """Return whether a decision gives a run up for want of heartbeats."""
+def given_up(after: Status, observation: Observation) -> int | None:
+    """Return the epoch of the run that a decision gives up for want of heartbeats, None where it gives up none."""
     failure = after.failure
-    return failure is not None and (failure.reason, failure.at) == (Reason.HEARTBEAT_LOST, observation.now)
+    if failure is None or (failure.reason, failure.at) != (Reason.HEARTBEAT_LOST, observation.now):
+        return None
+    return failure.epoch
