@@ -143,6 +143,7 @@ class DryRun:
 
     def _signed(self, signer: signatures.Signer, name: str, reference: str, **predicates: Path) -> None:
         signer.sign(reference)
+        signer.verify(reference)  # before attestations are there, which cosign takes for signatures too
         for kind, predicate in predicates.items():
             signer.attest(reference, kind, predicate)
         signer.verify(reference, **predicates)

@@ -21,9 +21,11 @@ ANSWERS_WITHIN: Final = 30.0
 _SETTINGS: Final = "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {blobs}}}}}\nhttp: {{addr: '{address}'}}\n"
 
 
-_KINDS: Final = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
-_SIGNED: Final = ("sig", "att")
-"""The tags in which cosign keeps what belongs to sha256:abc: sha256-abc.sig and sha256-abc.att."""
+_KINDS: Final = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.oci.image.index.v1+json",
+)
 
 
 @contextmanager
@@ -46,16 +48,15 @@ def local_registry(program: Path, folder: Path) -> Iterator[str]:
 def changed_copy(reference: str) -> str:
     """Push a changed image or chart with the signatures of NAME@sha256:…, and return its NAME@sha256:….
 
-    An attacker with the right to push can do that. Raises ReleaseError.
+    An attacker with the right to push can do that: the tag sha256-abc lists what refers to sha256:abc, in a registry
+    without the referrers API. Raises ReleaseError.
     """
     name, _, digest = reference.partition("@")
     kind, text = _manifest(name, digest)
     changed = json.dumps({**json.loads(text), "annotations": {"changed": "yes"}}).encode()
     fresh = f"sha256:{hashlib.sha256(changed).hexdigest()}"
     _push(name, fresh, kind, changed)
-    for suffix in _SIGNED:
-        signed, copy = (f"{one.replace(':', '-')}.{suffix}" for one in (digest, fresh))
-        _push(name, copy, *_manifest(name, signed))
+    _push(name, fresh.replace(":", "-"), *_manifest(name, digest.replace(":", "-")))
     return f"{name}@{fresh}"
 
 

@@ -6,14 +6,18 @@ import base64
 import json
 import re
 import tomllib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
 
 from release import images, sbom, signatures
 from release import version as versions
+from release.dry_run import DryRun
 from release.provenance import provenance
+from release.registry import changed_copy
 from release.version import PLACES, ROOT, ReleaseError, notes, the_version
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
@@ -106,13 +110,54 @@ def signer(folder: Path, script: str) -> signatures.Signer:
 
 
 def test_a_changed_artefact_has_to_be_refused_for_what_it_is(tmp_path: Path) -> None:
-    """Injected: a cosign that takes everything, and one that cannot reach the registry."""
+    """Injected: a cosign that takes everything, one that finds no signature, and one that cannot reach the registry."""
     reference = f"127.0.0.1:1/chart@{DIGEST}"
-    signer(tmp_path, "echo 'Error: no matching signatures' >&2; exit 1").refuse(reference, "slsaprovenance1")
+    refusal = "no matching attestations: provided artifact digest does not match any digest in statement"
+    signer(tmp_path, f"echo 'Error: {refusal}' >&2; exit 1").refuse(reference, "slsaprovenance1")
+    with pytest.raises(ReleaseError, match="no signatures found"):
+        signer(tmp_path, "echo 'Error: no signatures found' >&2; exit 1").refuse(reference)
     with pytest.raises(ReleaseError, match="which was changed after it was signed"):
         signer(tmp_path, "exit 0").refuse(reference)
     with pytest.raises(ReleaseError, match="connection refused"):
         signer(tmp_path, "echo 'Error: dial tcp: connection refused' >&2; exit 1").refuse(reference)
+
+
+def test_a_signature_is_verified_before_an_attestation_could_count_as_one(tmp_path: Path) -> None:
+    """Injected: a cosign that signs nothing, and verifies whatever has an attestation."""
+    found = signer(tmp_path, f'cd {tmp_path}; case "$1" in attest) touch attested;; verify) test -e attested;; esac')
+    run = DryRun(registry="registry.example/x", bases={}, version="1.0.0", revision="c0ffee", programs=tmp_path)
+    with pytest.raises(ReleaseError, match="cosign verify"):
+        run._signed(found, "chart", f"127.0.0.1:1/chart@{DIGEST}", slsaprovenance1=tmp_path / "provenance.json")
+
+
+def test_a_changed_copy_has_what_cosign_lists_for_the_original() -> None:
+    """A registry without the referrers API: the tag sha256-abc is an index of what belongs to sha256:abc."""
+    stored = {DIGEST: b'{"layers": []}', DIGEST.replace(":", "-"): b'{"manifests": ["a bundle"]}'}
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = stored[self.path.rpartition("/")[2]]
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.oci.image.index.v1+json")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_PUT(self) -> None:
+            stored[self.path.rpartition("/")[2]] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        name = f"127.0.0.1:{server.server_port}/chart"
+        found, _, fresh = changed_copy(f"{name}@{DIGEST}").partition("@")
+        server.shutdown()
+    assert (found, fresh == DIGEST) == (name, False)
+    assert json.loads(stored[fresh]) == {"layers": [], "annotations": {"changed": "yes"}}
+    assert stored[fresh.replace(":", "-")] == stored[DIGEST.replace(":", "-")]
 
 
 def test_an_attestation_of_something_else_is_an_error(tmp_path: Path) -> None:
