@@ -55,7 +55,8 @@ class Progress:
             if batch.rows.get(sink.name) and sink.name not in self._shown:
                 self._shown.add(sink.name)
                 count, columns, found = self._read(sink, SHOWN)
-                print_line(f"\n{sink.table} has {count:,} rows; the first ones:")
+                print_line()
+                print_line(f"{sink.table} has {count:,} rows; the first ones:")
                 print_table([Column(name) for name in columns], found)
                 print_line()
 
