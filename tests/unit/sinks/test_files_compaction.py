@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from fencepost.sinks import PurgeToken
 from fencepost.sinks.files import compaction, visible_files
-from fencepost.sinks.files.manifest import Entry, Format
+from fencepost.sinks.files.manifest import Batch, Entry, Format
 from fencepost.sinks.files.stored_manifests import Manifests
 from fencepost.testing.sinks import write_batch
 from unit.sinks import test_files
@@ -116,17 +116,42 @@ def test_rows_that_only_their_batch_can_place_stay_in_its_file(
     assert test_files.values(tmp_path) == "".join(sorted(LETTERS[1:13]))
 
 
-def test_a_file_that_is_gone_or_broken_stops_no_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["parquet", "jsonLines"])
+def test_a_file_that_is_gone_or_broken_stops_no_batch(tmp_path: Path, form: Format) -> None:
     """Injected: someone has deleted one file of rows, and cut another."""
-    sink = test_files.opened(tmp_path, "parquet", ())
+    sink = test_files.opened(tmp_path, form, ())
     for number in range(1, 41):
         write_batch(sink, token(number, number, number + 1, committed=(number - 1) * 10), [rows_of("a", start=number)])
         if number == 2:
-            gone, cut = sorted(tmp_path.glob("*.parquet"))
+            gone, cut = sorted(path for path in tmp_path.glob("0*") if path.is_file())
             gone.unlink()
-            cut.write_bytes(cut.read_bytes()[:50])
+            cut.write_bytes(cut.read_bytes()[:20])
     assert gone.name in shown(tmp_path)
     assert len(larger(tmp_path)) > 1
+    assert {path.name for path in tmp_path.glob("*-compacted-*")} == set(larger(tmp_path))
+
+
+def test_a_pause_within_a_compaction_shortens_no_grace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: no batch for longer than the grace, while files are merged."""
+    merged, real = list[Any](), compaction._own_rows
+
+    def counted(content: bytes, form: Format, batch: Batch) -> Any:
+        merged.append(batch)
+        return real(content, form, batch)
+
+    monkeypatch.setattr(compaction, "_own_rows", counted)
+    monkeypatch.setattr(compaction, "STEP", 2)
+    sink, number = opened(tmp_path), 0
+    while not merged:
+        number += 1
+        write(sink, number, number - 1, LETTERS[number - 1], committed=number - 1)
+    listed, offset = set(shown(tmp_path)), number
+    assert not larger(tmp_path)
+    write(sink, 100, offset, LETTERS[offset], committed=number)
+    for later in range(101, 109):
+        write(sink, later, offset + later - 100, LETTERS[offset + later - 100], committed=later - 1)
+    assert larger(tmp_path)
+    assert listed <= {path.name for path in tmp_path.glob("*.jsonl")}
 
 
 @pytest.mark.parametrize("until", [0, 3, 7, 10, 18, 30])

@@ -11,9 +11,8 @@ larger file row by row, deletes exactly the rows that it would have deleted of w
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,33 +30,37 @@ from fencepost.sinks.files.row_files import write_table
 from fencepost.sinks.files.store import Store
 from fencepost.sinks.files.stored_manifests import Manifests, View
 
-log = logging.getLogger(__name__)
-
 SMALL: Final = 1024 * 1024
 """Bytes from which a file stays as it is. A later version may merge more files, but no fewer."""
 LARGE: Final = 32 * 1024 * 1024
-"""Bytes, in Arrow's format, from which a larger file is written: the driver holds as many."""
+"""Bytes, in Arrow's format, of a larger file: the driver holds as many."""
 GRACE: Final = 24 * 3600 * 1_000_000
 """µs, which the unit of tokens is, until replaced files go."""
 STEP: Final = 16
 """Files that are read, or deleted, at the same time."""
+ERRORS: Final = (OSError, pa.ArrowException, msgspec.MsgspecError)
+"""What a store, or a file in it, may raise."""
 
 
-def chores(manifests: Manifests, view: View, seen: frozenset[Entry], token: int) -> Iterator[None]:
-    """Delete what was replaced long ago, then compact what is full, in steps. Raises OSError, pa.ArrowException.
+def chores(
+    manifests: Manifests, view: View, seen: frozenset[Entry], failed: set[Entry], token: Callable[[], int]
+) -> Iterator[None]:
+    """Delete what was replaced long ago, then compact what is full, in steps. Raises one of ERRORS.
 
     `seen` is what this driver had listed before its last commit.  A purge, and a driver of another epoch, begin after
-    that commit: they found it too, and refer to nothing that goes.
+    that commit: they found it too, and refer to nothing that goes.  `failed` is left out, and gets what fails.
+    `token` returns that of the batch before which a step is.
     """
     for replaced, by in view.compacted.items():
-        if by in seen and token - by.compacted >= GRACE:
+        if by in seen and token() - by.compacted >= GRACE:
             yield from _delete(manifests, replaced, by)
     for entry in reversed(view.led_to[1:]):  # the newest manifest stays, as in a fold
-        if entry.previous is not None and not entry.compacted and view.is_full(entry):
+        if entry.previous is not None and not entry.compacted and view.is_full(entry) and entry not in failed:
             try:
                 yield from _compact(manifests, entry, token)
-            except FileNotFoundError as error:  # deleted by others, or by a successor of this driver
-                log.warning("%s: the files of %s are not merged: %s", manifests.owner, entry.name, error)
+            except ERRORS:
+                failed.add(entry)
+                raise
 
 
 def _delete(manifests: Manifests, replaced: Entry, by: Entry) -> Iterator[None]:
@@ -70,25 +73,28 @@ def _delete(manifests: Manifests, replaced: Entry, by: Entry) -> Iterator[None]:
     manifests.delete([replaced])
 
 
-def _compact(manifests: Manifests, entry: Entry, token: int) -> Iterator[None]:
+def _compact(manifests: Manifests, entry: Entry, token: Callable[[], int]) -> Iterator[None]:
     """Write the larger files, then their manifest."""
     (manifest,) = manifests.read([entry])
     larger, merged = list[tuple[Format, DataFile]](), set[str]()
-    for (form, folder, _), members in _groups(manifest).items():
-        collected = _Collected(manifests.store, form, folder, token)
-        for start in range(0, len(members), STEP):
-            part = members[start : start + STEP]
-            with ThreadPoolExecutor(STEP) as threads:
-                contents = list(threads.map(manifests.store.read, (file.path for _, file in part)))
-            for (batch, file), content in zip(part, contents, strict=True):
-                if (rows := _own_rows(content, form, batch)) is not None:
-                    collected.add(file, rows, len(content))
-            yield
-        collected.write()
-        larger += [(form, file) for file in collected.made]
-        merged |= collected.merged
+    try:
+        for (form, folder, _), members in _groups(manifest).items():
+            collected = _Collected(manifests.store, form, folder, token(), larger, merged)
+            for start in range(0, len(members), STEP):
+                part = members[start : start + STEP]
+                with ThreadPoolExecutor(STEP) as threads:
+                    contents = list(threads.map(manifests.store.read, (file.path for _, file in part)))
+                for (batch, file), content in zip(part, contents, strict=True):
+                    if (rows := _own_rows(content, form, batch)) is not None:
+                        collected.add(file, rows, len(content))
+                yield
+            collected.write()
+    except ERRORS:
+        manifests.store.delete(file.path for _, file in larger)
+        raise
+    # What follows may be stored even if it fails: the larger files stay.
     manifests.put(
-        Entry(entry.token, entry.previous, token),
+        Entry(entry.token, entry.previous, token()),
         msgspec.structs.replace(manifest, batches=_batches(manifest, entry, larger, merged)),
     )
 
@@ -106,7 +112,7 @@ def _groups(manifest: Manifest) -> Mapping[tuple[Format, str, object], list[tupl
 
 def _own_rows(content: bytes, form: Format, batch: Batch) -> Rows | None:
     """Return the rows of a file, None where one of them is not of its batch's records."""
-    with suppress(MissingColumnsError, pa.ArrowException):
+    with suppress(MissingColumnsError, pa.ArrowException, msgspec.DecodeError):
         rows = decoded(content, form)
         if pc.all(are_in(rows, batch.offsets), min_count=0).as_py():
             return rows
@@ -121,25 +127,25 @@ class _Collected:
     form: Format
     folder: str
     token: int
-    made: list[DataFile] = field(default_factory=list)
-    merged: set[str] = field(default_factory=set)
-    """Paths of files whose rows are in `made`."""
+    larger: list[tuple[Format, DataFile]]
+    """What is written."""
+    merged: set[str]
+    """Paths of files whose rows are in `larger`."""
     _files: list[DataFile] = field(default_factory=list)
     _rows: list[Rows] = field(default_factory=list)
     _size: int = 0
     _schema: pa.Schema | None = None
 
     def add(self, file: DataFile, rows: Rows, size: int) -> None:
-        """Take the rows of one file; write before that if they do not fit, and after it if they are many."""
+        """Take the rows of one file; write before that if they do not fit."""
         schema = rows.schema if isinstance(rows, pa.Table) else None
-        if schema != self._schema:
+        more = rows.nbytes if isinstance(rows, pa.Table) else size
+        if schema != self._schema or self._size + more > LARGE:
             self.write()
             self._schema = schema
         self._files.append(file)
         self._rows.append(rows)
-        self._size += rows.nbytes if isinstance(rows, pa.Table) else size
-        if self._size >= LARGE:
-            self.write()
+        self._size += more
 
     def write(self) -> None:
         """Write what is collected, unless it is one file already."""
@@ -156,7 +162,7 @@ class _Collected:
             self.store.put(name, content)
             number = sum(file.rows for file in files)
             made = DataFile(path=name, rows=number, size=len(content), folders=files[0].folders)
-        self.made.append(made)
+        self.larger.append((self.form, made))
         self.merged.update(file.path for file in files)
 
 

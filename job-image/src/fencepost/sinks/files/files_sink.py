@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow as pa
 
 from fencepost.contract import FilesSink, Reason
 from fencepost.errors import BadSpec, BatchFailed
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MOMENT: Final = 1.0
+"""Seconds of a compaction before a batch, after which no other step begins."""
 FOLDER_TYPES: Final = frozenset({"string", "boolean", "date", "tinyint", "smallint", "int", "bigint"})
 _LIST: Final = re.compile(rf"{TASKS}/.*/(?P<token>[0-9]{{20}})-[0-9a-f]{{8}}-[0-9]+\.json")
 """Where a task lists its files: `task_lists`, and its number."""
@@ -57,6 +59,10 @@ class ManifestSink(PurgeableSink):
         """What is under way, in steps."""
         self._steps = 1
         """How many of them come before a batch: they read twice as many files as the last batch wrote."""
+        self._token = 0
+        """The token of the batch that was begun last."""
+        self._failed = set[Entry]()
+        """Manifests whose files could not be merged: not again in this run."""
         self._seen = frozenset[Entry]()
         """Compacted manifests that were visible when the manifests were last folded."""
 
@@ -88,6 +94,7 @@ class ManifestSink(PurgeableSink):
 
     def begin(self, batch: BatchToken) -> None:
         """Find the manifest that this batch follows. Raises DependencyDown."""
+        self._token = batch.token
         with self._reached():
             if self._parent is None:
                 self._parent = self._found(batch)
@@ -160,19 +167,20 @@ class ManifestSink(PurgeableSink):
         self._manifests.fold(batch.committed)
         if self._compaction is None:
             view = self._manifests.of_committed(batch.committed)
-            self._compaction = compaction.chores(self._manifests, view, self._seen, batch.token)
+            self._compaction = compaction.chores(self._manifests, view, self._seen, self._failed, lambda: self._token)
             self._seen = frozenset(entry for entry in view.visible if entry.compacted)
 
     def _compact(self) -> None:
-        """Continue with a compaction. What fails begins again after the next fold: no batch waits for it."""
+        """Continue with a compaction for a moment. What fails is left out: no batch waits for it."""
+        end = time.monotonic() + MOMENT
         for _ in range(self._steps):
-            if self._compaction is None:
+            if self._compaction is None or time.monotonic() > end:
                 return
             try:
                 next(self._compaction)
             except StopIteration:
                 self._compaction = None
-            except (OSError, pa.ArrowException) as error:
+            except compaction.ERRORS as error:
                 self._compaction = None
                 log.warning("sink %s: the small files are not merged: %s", self._sink.name, error)
 
