@@ -16,7 +16,7 @@ from fencepost.driver.recovery import lost_ranges
 from fencepost.driver.sizing.batch_limit import RAISE_LIMIT
 from fencepost.driver.watchdogs import FIRST_EXECUTOR_LIMIT, SIGN_INTERVAL
 from fencepost.errors import BadSpec, DataLoss
-from fencepost.fence import Fence, Fenced, FenceRow, FenceUnavailable, Starting
+from fencepost.fence import Fence, Fenced, FenceMissing, FenceRow, FenceUnavailable, Starting
 
 WARM_UP = timedelta(seconds=4)
 STOPPING = timedelta(seconds=1)
@@ -98,7 +98,7 @@ class Driver:
         try:
             self._beat(now)
             self._work(now, executors=executors)
-        except Fenced:
+        except (Fenced, FenceMissing):
             self.end(now, ExitCode.FENCED)
         except FenceUnavailable:
             return

@@ -148,8 +148,8 @@ class Setup:
     """Whether a driver that stops ends its epoch itself."""
     stands_by: bool = False
     """Whether each region keeps a warm standby of its own."""
-    suspends_moved: bool = False
-    """Whether a user suspends the pipeline where it was moved to, before its first run there."""
+    suspends_moved: int = 0
+    """After how many of the first moves a user suspends the pipeline where it is then, before its first run there."""
     skew: float = 0.0
     """Seconds by which the second region's wall clocks are ahead."""
 
@@ -174,7 +174,7 @@ class History:
             stands_by=chance.random() < 0.25,
             hands_over=chance.random() < 0.25,
             skew=chance.choice((0.0, 0.0, -90.0, 90.0)),
-            suspends_moved=chance.random() < 0.2,
+            suspends_moved=chance.choice((0, 0, 0, 0, 1)),
         )
         moments = sorted(round(chance.uniform(30.0, TROUBLED), 1) for _ in range(chance.randint(1, 6)))
         return cls(seed=seed, setup=setup, events=tuple(_event(chance, at) for at in moments))

@@ -467,7 +467,7 @@ class Play:
             is_near = now.is_well or self.time - now.troubled_since < TAKE_OVER_AFTER + LOOK
             require(is_near or self.lost_answers, f"moved to {now.uid}, which is lost")
             self._check_sign(now, row.pipeline)
-            if self.history.setup.suspends_moved:
+            if self.met["moved"] <= self.history.setup.suspends_moved:
                 self._suspend([now], 100.0)
             return
         if before.owner == f"{was.uid}/" and was.suspended_since is not None and was.is_well:
@@ -475,7 +475,8 @@ class Play:
             return
         self.met["taken over"] += 1
         self._taken(was, now)
-        self._space(now)
+        if before.owner != f"{was.uid}/":  # it was moved, and not run there
+            self._space(now)
 
     def _check_sign(self, target: Region, row: str) -> None:
         """Look how old what is known of a cluster is to which the pipeline is moved."""

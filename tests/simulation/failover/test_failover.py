@@ -21,6 +21,7 @@ from simulation.failover.__main__ import MODEL
 from simulation.failover.history import (
     CutOff,
     Delete,
+    Event,
     Flap,
     FreezeRegion,
     History,
@@ -169,7 +170,7 @@ def test_a_broken_rule_of_failover_is_found(breaks: Callable[[Patch], None], mon
     [
         (signs_have_no_notes, Setup(), [Suspend(at=60.0, regions=(1,), seconds=200.0), Move(at=100.0)],
          "moved to west, which is suspended"),
-        (owners_have_no_notes, Setup(suspends_moved=True), [Move(at=60.0)],
+        (owners_have_no_notes, Setup(suspends_moved=1), [Move(at=60.0)],
          "moved to a cluster that cannot run it, and stays"),
         (moves_take_old_signs, Setup(),
          [Suspend(at=90.0, seconds=90.0), Move(at=100.0), LoseRegion(at=150.0, region=1, seconds=60.0)],
@@ -226,6 +227,15 @@ def test_clusters_that_lose_the_store_in_turn_do_not_pass_the_pipeline_to_and_fr
     found = play(history)
     assert found is not None
     assert "takes over again" in found.why
+
+
+def test_a_loss_after_moves_that_were_taken_back_is_the_first_one() -> None:
+    moves = (Move(at=60.0), Move(at=210.0), Move(at=360.0), Move(at=510.0))
+    events: tuple[Event, ...] = (*moves, LoseRegion(at=535.0, region=1, seconds=300.0))
+    reached = Reached()
+    failure = play(History(seed=0, setup=Setup(suspends_moved=3), events=events, troubled=900.0), reached)
+    assert failure is None, failure
+    assert dict(reached.met) == {"moved": 4, "taken back": 3, "taken over": 1}
 
 
 def test_an_outage_that_counts_as_silence_is_found(monkeypatch: Patch) -> None:
@@ -290,7 +300,7 @@ IDLE = Setup(rate=0.0)
             id="a move waits for a suspended region",
         ),
         pytest.param(
-            Setup(suspends_moved=True),
+            Setup(suspends_moved=1),
             [Move(at=60.0)],
             {"moved": 1, "taken back": 1},
             id="moved to a region that is suspended then",

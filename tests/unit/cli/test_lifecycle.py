@@ -111,12 +111,28 @@ def test_a_failover_asks_the_owner_to_hand_over_from_its_epoch(world: World) -> 
 def test_a_failover_that_does_not_begin_says_why(
     world: World, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
 ) -> None:
-    clock = iter(range(0, 1000, 20))
+    clock = iter(range(0, 1000, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(time, "sleep", lambda _: world.body["status"].update(changes))
     world.moves = False
     world.body["spec"]["failover"] = {}
     assert said in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
+
+
+def test_what_was_said_of_a_failover_before_is_not_said_of_the_next_request_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cause may be gone: the operator sees that some seconds later."""
+    world.body["status"]["conditions"] = [condition("FailoverBlocked", "True", "FailoverBlocked", BLOCKED)]
+    world.body["spec"]["failover"] = {}
+    world.moves = False
+    monkeypatch.setattr(time, "sleep", lambda _: world.body["status"].update(state="Standby"))
+    assert world.run("failover", "shop/orders", "--to", "cluster-2", "--yes").exit_code == 0
+    world.body["status"]["state"] = "Running"
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert "no sign of life came" in world.refused("failover", "shop/orders", "--to", "cluster-2", "--yes")
 
 
 def test_a_failover_of_what_rests_is_refused(world: World) -> None:

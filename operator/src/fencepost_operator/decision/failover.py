@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fencepost.fence import FenceRow
-from fencepost_operator.api import FAIL_OVER_ANNOTATION, FailoverStatus, Pipeline, Spec, Status
+from fencepost_operator.api import ADOPT_ANNOTATION, FAIL_OVER_ANNOTATION, FailoverStatus, Pipeline, Spec, Status
 from fencepost_operator.desired.names import fence_owner
 
 SIGN_INTERVAL: Final = 5.0
@@ -66,12 +66,20 @@ def asked_target(pipeline: Pipeline, row: FenceRow) -> str | None:
 
 
 def failover_status(pipeline: Pipeline, row: FenceRow | None, here: str, now: datetime) -> FailoverStatus | None:
-    """Return whose the row is, and count what this cluster has taken over: a row that was moved here has no object."""
+    """Return whose the row is, and count what this cluster has taken over from one that was lost.
+
+    A row that was moved here has no object, and one that is taken back from where it was moved was never run there.
+    """
     before = pipeline.status.failover
-    if not is_waited_for(pipeline) or row is None:
-        return before if is_waited_for(pipeline) else None
+    if isinstance(pipeline.spec, Spec) and pipeline.spec.failover is None:
+        return None
+    if row is None or not is_waited_for(pipeline):
+        return before
     owner = cluster_of(row)
-    if before is None or owner == before.owner or row.owner != fence_owner(here, pipeline.uid):
+    if before is not None and owner != here and row.owner == fence_owner(owner, ""):
+        return before
+    is_adopted = before is not None and pipeline.annotations.get(ADOPT_ANNOTATION) == f"{before.owner}@{row.epoch - 1}"
+    if before is None or owner == before.owner or row.owner != fence_owner(here, pipeline.uid) or is_adopted:
         return replace(before or FailoverStatus(owner=owner), owner=owner)
     last = before.taken_over_at
     is_calm = last is None or now - last >= CALM

@@ -191,6 +191,21 @@ def test_what_this_cluster_took_over_is_counted(
     assert seen.decide().status.failover == after
 
 
+def test_what_is_taken_back_or_by_a_user_is_not_counted() -> None:
+    ours = FailoverStatus(owner="cluster-1")
+    moved = WAITS.said(failover=ours).seen(fence=MOVED, other_cluster=replace(ALIVE, note="Suspended"))
+    assert moved.decide().status.failover == ours, "it was not run there"
+    adopted = WAITS.said(failover=WAITED).with_pipeline(annotations={ADOPT_ANNOTATION: "cluster-2@3"})
+    assert adopted.seen(fence=TAKEN).decide().status.failover == ours
+
+
+def test_an_invalid_spec_does_not_reset_the_count() -> None:
+    taken = replace(WAITED, takeovers=3, taken_over_at=NOW)
+    scene = WAITS.said(failover=taken)
+    assert scene.asked(failover={"takeOverAfter": "1s"}).decide().status.failover == taken
+    assert scene.asked(checkpoint=STORE).decide().status.failover is None
+
+
 def blocked(scene: Scene) -> str:
     found = condition_of(scene.decide().status.conditions, "FailoverBlocked")
     return found.message if found is not None else ""
