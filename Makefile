@@ -106,7 +106,7 @@ mutants: venv ## Break the core at random, and print what its tests do not find 
 	@$(BIN)/python -m mutants $(MODULES) --count $(or $(COUNT),30) --seed $(or $(SEED),1)
 
 .PHONY: replicas
-replicas: venv ## Hold the fence on three and six nodes of Cassandra against 500 faults (CAMPAIGNS, SEED)
+replicas: venv ## Hold the fence on several nodes of Cassandra against 500 faults and 220 losses of datacenters (CAMPAIGNS, SEED)
 	@$(BIN)/python -m testbed up --until cassandra-image
 	@$(BIN)/python -m replicas $(CAMPAIGNS) --seed $(or $(SEED),1)
 

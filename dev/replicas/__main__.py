@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from harness.campaign_command import MOST_SHOWN, chosen_plans, counted, say, say_broken
-from replicas.campaign import APART, PLANS, Result, run
+from replicas.campaign import APART, PLANS, REGIONS, Result, run
 from testbed.home import Home
 
 
@@ -14,7 +15,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Play the named campaigns, or all of them."""
     plans = chosen_plans(
         words,
-        {plan.name: plan for plan in (*PLANS, APART)},
+        {plan.name: plan for plan in (*PLANS, *REGIONS, APART)},
         prog="replicas",
         description="The fence on a Cassandra of several nodes, with faults.",
         faults="100; 10 where it has to break",
@@ -31,6 +32,14 @@ def _reported(name: str, result: Result) -> bool:
         f" {result.versions} versions, {result.epochs} epochs, {result.commits} commits,"
         f" {result.calls} requests, {result.unknown} without an answer"
     )
+    if (losses := result.losses) is not None:
+        pauses = sorted(losses.pauses)
+        say(
+            f"{name}: in {len(losses.without)} of {len(losses.kinds)} losses nothing was committed at their end"
+            f" ({counted(Counter(losses.without))});"
+            f" commits of another region after the loss of the owner, {len(pauses)} times:"
+            + (f" {pauses[len(pauses) // 2]:.1f} s in the median, {pauses[-1]:.1f} s at most" if pauses else " none")
+        )
     if name != APART.name:
         say_broken(name, result.broken)
         return not result.broken

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from replicas.checker import history, violations, wrong_output
 from replicas.clients import OUTPUT, PIPELINE, Client, World, drive, operate, output
 from replicas.faults import schedule
 from replicas.nodes import NodeError, Ring, Shape
+from replicas.regions import Losses, Region
 from replicas.seen_requests import Answer, Record
 
 KEYSPACE: Final = "replicas"
@@ -38,6 +39,8 @@ class Plan:
     shape: Shape
     serial: str = SERIAL
     everywhere: bool = True
+    has_regions: bool = False
+    """Each datacenter has an operator and a driver, and the faults are losses of whole datacenters."""
     faults: int = 100
     seed: int = 1
 
@@ -54,6 +57,7 @@ class Result:
     unknown: int
     faults: Counter[str]
     seconds: float
+    losses: Losses | None = None
 
 
 PLANS: Final = (
@@ -64,6 +68,21 @@ PLANS: Final = (
     Plan(name="local-serial", shape=Shape(datacenters=("dc1", "dc2")), serial=LOCAL_SERIAL, everywhere=False),
 )
 """Where every promise must hold."""
+REGIONS: Final = (
+    Plan(
+        name="regions-in-three-datacenters",
+        shape=Shape(datacenters=("dc1", "dc2", "dc3"), nodes_each=1),
+        has_regions=True,
+        faults=200,
+    ),
+    Plan(
+        name="regions-in-two-datacenters",
+        shape=Shape(datacenters=("dc1", "dc2"), nodes_each=1),
+        has_regions=True,
+        faults=20,
+    ),
+)
+"""Failover: in three datacenters commits continue while one of them is lost, in two they do not."""
 APART: Final = Plan(
     name="local-serial-in-both-datacenters", shape=Shape(datacenters=("dc1", "dc2")), serial=LOCAL_SERIAL, faults=10
 )
@@ -77,14 +96,20 @@ def run(plan: Plan, report: Callable[[str], None], *, docker: str) -> Result:
         report(f"{plan.name}: {len(ring.nodes)} nodes answer after {time.monotonic() - began:.0f} s")
         _create(ring, plan)
         world = World(keyspace=KEYSPACE, record=Record())
-        threads = _clients(ring, plan, world)
-        faults = schedule(ring, random.Random(plan.seed), report)
+        regions = {name: Region(name) for name in plan.shape.datacenters} if plan.has_regions else {}
+        threads = _in_regions(ring, plan, world, regions) if regions else _clients(ring, plan, world)
+        chance = random.Random(plan.seed)
+        faults, losses = schedule(ring, chance, report), Losses(ring, regions, chance, report)
+        stuck: list[str] = []
         try:
             if slow := _await_commits(world, since=0):
                 raise NodeError(f"before the first fault: {slow[0]}")
-            faults.inject(until=lambda: bool(world.failures), count=plan.faults)
+            if regions:
+                stuck = losses.play(plan.faults, owner=world.record.owner, until=lambda: bool(world.failures))
+            else:
+                faults.inject(until=lambda: bool(world.failures), count=plan.faults)
             ring.heal()
-            stuck = _await_commits(world, since=world.commits)
+            stuck += _await_commits(world, since=world.commits)
         finally:
             world.ended.set()
             for thread in threads:
@@ -93,6 +118,9 @@ def run(plan: Plan, report: Callable[[str], None], *, docker: str) -> Result:
     broken = [*world.failures, *stuck, *violations(world.record, final)]
     if final is not None:
         broken += wrong_output(world.record, final, stored)
+    if regions:
+        result = _result(world, broken, Counter(losses.kinds), time.monotonic() - began)
+        return replace(result, losses=losses)
     return _result(world, broken, faults.injected, time.monotonic() - began)
 
 
@@ -131,6 +159,22 @@ def _clients(ring: Ring, plan: Plan, world: World) -> list[threading.Thread]:
             endpoint=ring.endpoint(datacenter=datacenter, serial_consistency=plan.serial),
             chance=random.Random(plan.seed * 1000 + index),
             consistency="LOCAL_QUORUM",
+        )
+        threads.append(threading.Thread(target=client.run, args=(act,), name=client.name))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _in_regions(ring: Ring, plan: Plan, world: World, regions: dict[str, Region]) -> list[threading.Thread]:
+    threads = []
+    for index, (region, act) in enumerate((one, act) for one in regions.values() for act in (one.operate, one.drive)):
+        client = Client(
+            name=f"{act.__name__}-{region.name}",
+            world=world,
+            endpoint=ring.endpoint(datacenter=region.name, serial_consistency=plan.serial),
+            chance=random.Random(plan.seed * 1000 + index),
+            consistency="QUORUM",
         )
         threads.append(threading.Thread(target=client.run, args=(act,), name=client.name))
     for thread in threads:

@@ -124,21 +124,22 @@ def drive(client: Client, fence: Fence, table: RecordedTable) -> None:
     epoch = client.chance.choice(client.world.epochs[-3:])
     pod = f"pod-{next(client.world.names)}"
     promise = client.world.record.promise
-    row = promise(fence.claim(epoch=epoch, driver=pod, code="code", start=_start))
+    row = promise(fence.claim(epoch=epoch, driver=pod, code="code", start=starting))
     for _ in range(client.chance.randint(1, 60)):
         if client.world.ended.is_set():
             return
-        row = promise(_batch(client, fence, table, row))
+        row = promise(commit_batch(client, fence, table, row))
         client.world.commits += 1
         client.pause(0.0, 0.05)
 
 
-def _start(row: FenceRow) -> Starting:
+def starting(row: FenceRow) -> Starting:
+    """Return what a claim records: the pipeline begins at offset 0."""
     offsets = row.offsets or {PARTITION: 0}
     return Starting(offsets=offsets, planned={**offsets, **row.planned}, topic_ids={"topic": "id"})
 
 
-def _batch(client: Client, fence: Fence, table: RecordedTable, row: FenceRow) -> FenceRow:
+def commit_batch(client: Client, fence: Fence, table: RecordedTable, row: FenceRow) -> FenceRow:
     """Plan, write and commit one batch; sometimes freeze before the commit, or write on as a zombie."""
     start = row.offsets[PARTITION]
     until = max(row.planned.get(PARTITION, 0), start + client.chance.randint(1, LONGEST_BATCH))

@@ -18,7 +18,8 @@ from typing import Final
 import yaml
 
 from fencepost.contract import CassandraEndpoint
-from fencepost.fence import FenceError
+from fencepost.fence import FenceError, FenceUnavailable
+from fencepost.fence.cassandra.errors import translated
 from fencepost.fence.cassandra.session import connect
 from harness.faults.clocks import compile_library, packed
 from testbed.process import Transcript
@@ -245,14 +246,24 @@ class Ring:
         endpoint = CassandraEndpoint(contact_points=(node.address,), port=PORT)
         while True:
             try:
-                session = connect(endpoint, credentials=None, request_timeout=10.0, discover=False)
+                self._ask(endpoint)
             except FenceError as error:
                 if time.monotonic() > deadline:
                     raise NodeError(f"{node.name} does not answer: {error}\n{node.log}") from error
                 time.sleep(1.0)
             else:
-                session.cluster.shutdown()
                 return
+
+    def _ask(self, endpoint: CassandraEndpoint) -> None:
+        """Raise FenceError where a node does not answer, or does not know all others yet."""
+        session = connect(endpoint, credentials=None, request_timeout=10.0, discover=False)
+        try:
+            with translated("looking for the other nodes"):
+                known = len(list(session.execute("SELECT peer FROM system.peers"))) + 1
+            if known < len(self.nodes):
+                raise FenceUnavailable(f"it knows {known} of {len(self.nodes)} nodes")
+        finally:
+            session.cluster.shutdown()
 
 
 def _configuration(shape: Shape, index: int, count: int, address: str, seeds: Sequence[str]) -> str:

@@ -66,6 +66,12 @@ class Record:
             self.promised.append(row)
         return row
 
+    def owner(self) -> str:
+        """Return the owner in the newest row that is known to be in the table."""
+        with self._guard:
+            newest = max(self.promised, key=lambda row: row.version, default=None)
+        return newest.owner if newest is not None else ""
+
     def wrote(self, write: Write) -> None:
         """Keep a row of output, before it is sent."""
         with self._guard:
