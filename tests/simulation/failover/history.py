@@ -112,12 +112,12 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """A user deletes the pipeline in these regions, and creates it again after `seconds`; never, where that is None."""
+    """A user deletes the pipeline in these regions, and creates it again after `seconds`; never, where that is 0."""
 
     at: float
     regions: tuple[int, ...] = (0,)
     policy: str = "Retain"
-    seconds: float | None = 60.0
+    seconds: float = 60.0
 
 
 Event: TypeAlias = (
@@ -204,4 +204,4 @@ def _event(chance: random.Random, at: float) -> Event:
 
 def _deletion(chance: random.Random, at: float, regions: tuple[int, ...], seconds: float) -> Delete:
     policy = chance.choice(("Retain", "Retain", "Delete"))
-    return Delete(at=at, regions=regions, policy=policy, seconds=chance.choice((seconds, seconds, None)))
+    return Delete(at=at, regions=regions, policy=policy, seconds=chance.choice((seconds, seconds, 0.0)))

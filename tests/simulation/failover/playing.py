@@ -323,8 +323,8 @@ class Play:
 
     def _rewind(self, records: int) -> None:
         row, owner = self._row, self._owner(self._row)
-        if row is None or owner is None or owner.lost or owner.pipeline is None or not row.offsets:
-            return
+        if row is None or owner is None or owner.lost or owner.pipeline is None or row.committed_at is None:
+            return  # nothing is there to go back from
         key, committed = next(iter(row.offsets.items()))
         offsets = {key: max(0, committed - records)}
         self.rewinds += 1
@@ -347,7 +347,7 @@ class Play:
             return
         region.world.change(KEY, deletionPolicy=event.policy)
         region.world.delete(KEY)
-        if event.seconds is not None:
+        if event.seconds:
             self._later(event.seconds, end)
 
     def _freeze(self, region: Region, seconds: float) -> None:
@@ -535,12 +535,12 @@ class Play:
         here = [region for region in self.regions if KEY in region.world.objects]
         if not here or (row is not None and row.is_released):
             return self._rests(here)
-        if row is None or owner is None or row.driver not in owner.living():
+        if row is None or owner is None or row.driver not in owner.living() or not owner.can_start:
             return False
         if any(row.offsets.get(key, 0) < end for key, end in owner.world.ends.items()):
             return False
         waiting = next(region for region in self.regions if region is not owner)
-        if f"{waiting.uid}@{row.epoch}" in self.moves:
+        if waiting in here and f"{waiting.uid}@{row.epoch}" in self.moves:
             return False  # it is to move
         is_left = waiting.living() or KEY in waiting.world.releases
         return (waiting not in here or self._state(waiting) is State.STANDBY) and not is_left

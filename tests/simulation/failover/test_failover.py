@@ -175,7 +175,7 @@ def test_a_broken_rule_of_failover_is_found(breaks: Callable[[Patch], None], mon
         (moves_take_old_signs, Setup(),
          [Suspend(at=90.0, seconds=90.0), Move(at=100.0), LoseRegion(at=150.0, region=1, seconds=60.0)],
          "moved to west, whose last sign is 0:00:32 old"),
-        (deletions_release_what_others_own, Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=None)],
+        (deletions_release_what_others_own, Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=0.0)],
          "the row of east is released, and its pipeline is not deleted"),
     ],
 )  # fmt: skip
@@ -313,10 +313,10 @@ IDLE = Setup(rate=0.0)
             id="the one that is left is suspended",
         ),
         pytest.param(Setup(), [Rewind(at=60.0)], {"rewound": 1}, id="rewound"),
-        pytest.param(Setup(), [Delete(at=60.0, seconds=None)], {"taken over": 1}, id="deleted where it runs, retained"),
-        pytest.param(Setup(), [Delete(at=60.0, policy="Delete", seconds=None)], {}, id="deleted where it runs"),
+        pytest.param(Setup(), [Delete(at=60.0, seconds=0.0)], {"taken over": 1}, id="deleted where it runs, retained"),
+        pytest.param(Setup(), [Delete(at=60.0, policy="Delete", seconds=0.0)], {}, id="deleted where it runs"),
         pytest.param(
-            Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=None)], {}, id="deleted where it waits"
+            Setup(), [Delete(at=60.0, regions=(1,), policy="Delete", seconds=0.0)], {}, id="deleted where it waits"
         ),
         pytest.param(
             Setup(),
@@ -324,7 +324,7 @@ IDLE = Setup(rate=0.0)
             {},
             id="deleted, and created again",
         ),
-        pytest.param(Setup(), [Delete(at=60.0, regions=(0, 1), seconds=None)], {}, id="deleted in both, retained"),
+        pytest.param(Setup(), [Delete(at=60.0, regions=(0, 1), seconds=0.0)], {}, id="deleted in both, retained"),
         pytest.param(
             Setup(stands_by=True), [LoseRegion(at=60.0, seconds=60.0)], {"taken over": 1}, id="with warm standbys"
         ),
