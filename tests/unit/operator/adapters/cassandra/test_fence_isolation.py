@@ -172,7 +172,7 @@ async def test_an_open_circuit_answers_at_once_without_a_thread_until_one_reques
     del healthy
     silence.timeout = 0.2
     (place,) = silent(silence, 1)
-    store = CassandraFenceStore(NoSecrets())
+    store = CassandraFenceStore(NoSecrets(), Limits(connect_wait=SLOW))
     now = 0.0
     store._sessions._monotonic = lambda: now
     with pytest.raises(Unreachable):
