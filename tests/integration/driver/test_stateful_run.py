@@ -60,6 +60,7 @@ def counts(sent: list[dict[str, Any]]) -> Counts:
     return Counter((record["timestamp"] // 60_000 * 60, record["key"]) for record in kept)
 
 
+@pytest.mark.long
 def test_killed_and_frozen_at_random_places_it_leaves_the_offsets_output_and_state_of_a_plain_count(
     pipeline: Callable[..., Pipeline],
 ) -> None:
