@@ -294,14 +294,14 @@ class LoseRevisions(Event):
 
 @dataclass(frozen=True, slots=True)
 class BusyFleet(Event):
-    """So many other pipelines are restarted by plan that there is no further permit."""
+    """So many other pipelines are restarted by plan that no permit is left."""
 
     seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class LostTogether(Event):
-    """So many other drivers lose their heartbeats that there is no further permit to replace one for that."""
+    """So many other drivers lose their heartbeats that no permit is left to replace one."""
 
     seconds: float = 30.0
 

@@ -32,7 +32,6 @@ MOVE_BEGINS: Final = 30
 """Seconds in which the operator stops the run for a move, or says why not."""
 POLL: Final = 1.0
 """Seconds between two looks at the status."""
-_BLOCKED: Final = "FailoverBlocked"
 _GITOPS: Final = ("argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/")
 """Prefixes of labels and annotations on what Argo CD and Flux apply."""
 
@@ -101,11 +100,11 @@ def failover(
     if not yes:
         ask(f"Move {target.key} to cluster {to}? It commits the batch in progress, and continues there.")
     target.objects.merge(target.key, {"metadata": {"annotations": {FAIL_OVER_ANNOTATION: f"{to}@{status.epoch}"}}})
-    known, late = condition_of(status.conditions, _BLOCKED), time.monotonic() + MOVE_BEGINS - 2 * POLL
+    known, late = condition_of(status.conditions, Reason.FAILOVER_BLOCKED), time.monotonic() + MOVE_BEGINS - 2 * POLL
 
     def begins(now: Status) -> bool:
         """Return whether the move begins. What the condition said before the request may be over."""
-        is_news = condition_of(now.conditions, _BLOCKED) != known or time.monotonic() >= late
+        is_news = condition_of(now.conditions, Reason.FAILOVER_BLOCKED) != known or time.monotonic() >= late
         return _is_moving(now, to, status.epoch or 0, is_news=is_news)
 
     _wait(target, "failover", max(wait, MOVE_BEGINS), begins)
@@ -116,7 +115,7 @@ def _is_moving(status: Status, to: str, epoch: int, *, is_news: bool) -> bool:
     """Return whether the move has begun. Raises CliError with the operator's reason where it does not."""
     if status.state is State.STANDBY:
         return True
-    blocked = condition_of(status.conditions, _BLOCKED)
+    blocked = condition_of(status.conditions, Reason.FAILOVER_BLOCKED)
     if blocked is not None and is_news and f"cluster {to} from epoch {epoch} " in blocked.message:
         remedy = "the request stays valid until the run ends: the move begins as soon as that cluster is ready"
         raise CliError(blocked.message, remedy=remedy)

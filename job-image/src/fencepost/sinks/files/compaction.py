@@ -172,8 +172,8 @@ def _batches(
     """Return one batch for each format of the larger files, and those that have other files."""
     found = list[Batch]()
     for form in sorted({form for form, _ in larger}):
-        origins = [batch for batch in manifest.batches if any(file.path in merged for file in batch.files)]
-        origins = [batch for batch in origins if batch.format == form]
+        same = (batch for batch in manifest.batches if batch.format == form)
+        origins = [batch for batch in same if any(file.path in merged for file in batch.files)]
         offsets: dict[str, tuple[int, int]] = {}
         for key, (start, until) in chain.from_iterable(batch.offsets.items() for batch in origins):
             first, last = offsets.get(key, (start, until))

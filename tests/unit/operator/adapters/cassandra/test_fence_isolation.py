@@ -180,7 +180,7 @@ async def test_an_open_circuit_answers_at_once_without_a_thread_until_one_reques
     for _ in range(50):
         with pytest.raises(Unreachable, match="the next attempt comes 3 s after this one"):
             await store.read(place, "p")
-    assert silence.attempts.count(place.port) == 1, "a thread of the test before may begin to connect now"
+    assert silence.attempts.count(place.port) == 1  # a thread of another test may begin to connect now
     now, silence.timeout = 3.5, SLOW
     probe = (await asked(store, [place]))[0]
     await asyncio.sleep(0)
