@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from fencepost.fence import FenceRow, FenceUnavailable
 from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from replicas.checker import history, violations, wrong_output
-from replicas.clients import OUTPUT, PIPELINE, Client, World, drive, operate, output
+from replicas.clients import OUTPUT, PIPELINE, Act, Client, World, drive, operate, output
 from replicas.faults import schedule
 from replicas.nodes import NodeError, Ring, Shape
 from replicas.regions import Losses, Region
@@ -97,7 +97,7 @@ def run(plan: Plan, report: Callable[[str], None], *, docker: str) -> Result:
         _create(ring, plan)
         world = World(keyspace=KEYSPACE, record=Record())
         regions = {name: Region(name) for name in plan.shape.datacenters} if plan.has_regions else {}
-        threads = _in_regions(ring, plan, world, regions) if regions else _clients(ring, plan, world)
+        threads = _started(_in_regions(ring, plan, world, regions) if regions else _clients(ring, plan, world))
         chance = random.Random(plan.seed)
         faults, losses = schedule(ring, chance, report), Losses(ring, regions, chance, report)
         stuck: list[str] = []
@@ -148,8 +148,7 @@ def _create(ring: Ring, plan: Plan) -> None:
         session.cluster.shutdown()
 
 
-def _clients(ring: Ring, plan: Plan, world: World) -> list[threading.Thread]:
-    threads = []
+def _clients(ring: Ring, plan: Plan, world: World) -> Iterator[tuple[Client, Act]]:
     for index in range(OPERATORS + DRIVERS):
         datacenter = plan.shape.datacenters[index % len(plan.shape.datacenters) if plan.everywhere else 0]
         act = operate if index < OPERATORS else drive
@@ -160,14 +159,10 @@ def _clients(ring: Ring, plan: Plan, world: World) -> list[threading.Thread]:
             chance=random.Random(plan.seed * 1000 + index),
             consistency="LOCAL_QUORUM",
         )
-        threads.append(threading.Thread(target=client.run, args=(act,), name=client.name))
-    for thread in threads:
-        thread.start()
-    return threads
+        yield client, act
 
 
-def _in_regions(ring: Ring, plan: Plan, world: World, regions: dict[str, Region]) -> list[threading.Thread]:
-    threads = []
+def _in_regions(ring: Ring, plan: Plan, world: World, regions: dict[str, Region]) -> Iterator[tuple[Client, Act]]:
     for index, (region, act) in enumerate((one, act) for one in regions.values() for act in (one.operate, one.drive)):
         client = Client(
             name=f"{act.__name__}-{region.name}",
@@ -176,7 +171,11 @@ def _in_regions(ring: Ring, plan: Plan, world: World, regions: dict[str, Region]
             chance=random.Random(plan.seed * 1000 + index),
             consistency="QUORUM",
         )
-        threads.append(threading.Thread(target=client.run, args=(act,), name=client.name))
+        yield client, act
+
+
+def _started(clients: Iterable[tuple[Client, Act]]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=client.run, args=(act,), name=client.name) for client, act in clients]
     for thread in threads:
         thread.start()
     return threads

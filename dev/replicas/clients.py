@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import NoHostAvailable, OperationTimedOut, Session
@@ -33,6 +33,10 @@ REQUEST: Final = 3.0
 """Seconds that a client waits for one answer; Cassandra gives up a little earlier."""
 LONGEST_BATCH: Final = 5
 """Offsets of one batch."""
+
+
+Act: TypeAlias = "Callable[[Client, Fence, RecordedTable], None]"
+"""What a client does with one fence."""
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class Client:
     consistency: str
     _table: RecordedTable | None = None
 
-    def run(self, act: Callable[[Client, Fence, RecordedTable], None]) -> None:
+    def run(self, act: Act) -> None:
         """Act until the world ends; an error of the fence ends one act, and the next one begins with a new fence."""
         while not self.world.ended.is_set():
             try:
