@@ -220,10 +220,10 @@ class Client:
         yield from self._follow(answer, "PUT", content)
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> Asking[None]:
-        """Rename a file."""
-        options = "OVERWRITE" if overwrite else "NONE"
-        parameters = {"op": "RENAME", "destination": f"{self.root}/{target}", "renameoptions": options}
-        yield from self._ask("PUT", path, parameters)
+        """Rename a file, as FileSystemBasedCheckpointFileManager does."""
+        if not overwrite and (yield from self.status(target)):
+            raise RequestFailed(f"{target} exists", HTTPStatus.CONFLICT)
+        yield from self._ask("PUT", path, {"op": "RENAME", "destination": f"{self.root}/{target}"})
 
     def write_atomically(self, path: str, content: bytes, unique: str, *, overwrite: bool) -> Asking[None]:
         """Create a file under a temporary name and rename it, as CheckpointFileManager does."""

@@ -41,7 +41,6 @@ class Client:
     """Java's file system, without its cache of instances."""
 
     def __init__(self, spark: SparkSession, served: Served, header: str | None = None) -> None:
-        self._gateway: Any = spark.sparkContext._gateway
         self._jvm: Any = spark.sparkContext._jvm
         jvm: Any = self._jvm
         self.root = served.names.location
@@ -50,7 +49,6 @@ class Client:
             conf.set(key.removeprefix("spark.hadoop."), value)
         uri = jvm.java.net.URI(self.root)
         self.files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, conf)
-        self.context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(uri, conf)
 
     def path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
@@ -70,11 +68,8 @@ class Client:
         stream.close()
         return bytes(found)
 
-    def rename(self, source: str, target: str, *, overwrite: bool) -> None:
-        kinds = self._jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._gateway.new_array(kinds, 1)
-        options[0] = kinds.OVERWRITE if overwrite else kinds.NONE
-        self.context.rename(self.path(source), self.path(target), options)
+    def rename(self, source: str, target: str) -> bool:
+        return bool(self.files.rename(self.path(source), self.path(target)))
 
     def list(self, name: str) -> dict[str, tuple[int, bool]]:
         found = self.files.listStatus(self.path(name))
@@ -129,18 +124,15 @@ def test_name_of_a_file_may_need_an_escape(spark: SparkSession, served: Served) 
         assert name.rpartition("/")[2] in client.list(name.partition("/")[0])
 
 
-def test_rename_with_and_without_overwrite(spark: SparkSession, served: Served) -> None:
+def test_rename(spark: SparkSession, served: Served) -> None:
     client = Client(spark, served)
     for name in ("a", "b", "c"):
         client.write(f"state/{name}", name.encode())
-    raises(EXISTS, client.rename, "state/a", "state/b", overwrite=False)
-    client.rename("state/a", "state/b", overwrite=True)
+    assert client.rename("state/a", "state/b")
     assert client.read("state/b", 0) == b"a"
-    raises(MISSING, client.rename, "state/a", "state/d", overwrite=True)
-    client.rename("state/c", "state/d", overwrite=False)
+    raises(MISSING, client.rename, "state/a", "state/d")
+    assert client.rename("state/c", "state/d")
     assert client.list("state") == {"b": (1, False), "d": (1, False)}
-    assert client.files.rename(client.path("state/d"), client.path("state/e"))
-    assert not client.files.rename(client.path("state/d"), client.path("state/f"))
 
 
 def test_create_if_absent(spark: SparkSession, served: Served) -> None:
@@ -211,7 +203,7 @@ def test_ended_epoch_refuses_every_change(spark: SparkSession, served: Served) -
     raises(ENDED, open_upload.close)
     raises(ENDED, client.write, "state/c", b"3")
     raises(ENDED, client.write, "offsets/.0.tmp", b"3")
-    raises(ENDED, client.rename, "state/a", "state/c", overwrite=True)
+    raises(ENDED, client.rename, "state/a", "state/c")
     raises(ENDED, client.files.delete, client.path("state/a"), True)
     raises(ENDED, client.files.mkdirs, client.path("state/d"))
     assert client.read("state/a", 0) == b"1"

@@ -136,7 +136,7 @@ def test_a_log_file_that_is_written_in_place_is_planned_too(scene: Scene) -> Non
         scene.checkpoint.keep("offsets/0", b"v2", overwrite=True)
     scene.checkpoint.keep("offsets/.0.tmp", b"")
     with pytest.raises(PathTaken):
-        scene.checkpoint.rename("offsets/.0.tmp", "offsets/0", overwrite=True)
+        scene.checkpoint.rename("offsets/.0.tmp", "offsets/0")
     assert scene.committer.calls == [("plan", 0, b"v1")]
 
 

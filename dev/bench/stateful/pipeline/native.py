@@ -24,6 +24,7 @@ from fencepost.driver.stateful.plan import StreamPlan
 from fencepost.driver.stateful.run import StatefulRun
 from fencepost.fence import FenceRow
 from fencepost.fence.cassandra.table import CassandraFenceTable
+from fencepost.spark.stateful.query import StatefulQuery
 from fencepost.state.checkpoint import Checkpoint
 from fencepost.state.directory import Directory
 from fencepost.state.tree import Tree
@@ -124,8 +125,11 @@ class Uncommitted:
 
 
 @contextmanager
-def local(_: StatefulRun) -> Iterator[str]:
-    """Yield a folder."""
+def local(run: StatefulRun) -> Iterator[str]:
+    """Yield a folder, which Spark reaches as it does by default."""
+    query = run._query
+    assert isinstance(query, StatefulQuery)
+    query._spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
     yield f"file:{FOLDER}"
 
 

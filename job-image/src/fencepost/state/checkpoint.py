@@ -146,8 +146,10 @@ class Checkpoint:
             with self._lock:
                 self._directory.put(path, LogFile(content, self._moment()), overwrite=overwrite)
 
-    def rename(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+    def rename(self, source: str, destination: str) -> None:
         """Move a file; one that becomes `offsets/N` plans batch N, one that becomes `commits/N` commits it.
+
+        Another file that is there is replaced, but for these: Hadoop's client looks before where it must not be.
 
         Raises PathMissing, PathTaken, FenceError: then the batch is as a successor finds it, and the epoch is over.
         """
@@ -157,7 +159,7 @@ class Checkpoint:
             with self._lock:
                 self._check_open()
                 file = self._directory.file(source)
-                overwrite = overwrite and not _NUMBERED.fullmatch(destination)
+                overwrite = not _NUMBERED.fullmatch(destination)
                 self._directory.check_free(destination, overwrite=overwrite)
             if isinstance(file, LogFile):
                 self._appear(destination, file.content)

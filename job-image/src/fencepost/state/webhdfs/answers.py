@@ -88,31 +88,6 @@ def listing(entries: Sequence[Entry]) -> Answer:
     return as_json({"FileStatuses": {"FileStatus": [_status(entry) for entry in entries]}})
 
 
-def home_directory() -> Answer:
-    """Answer with the directory of a user, of whom there is one."""
-    return as_json({"Path": "/"})
-
-
-def server_defaults() -> Answer:
-    """Answer with a file system's defaults."""
-    return as_json(
-        {
-            "FsServerDefaults": {
-                "blockSize": BLOCK_SIZE,
-                "bytesPerChecksum": 512,
-                "checksumType": 2,
-                "defaultStoragePolicyId": 0,
-                "encryptDataTransfer": False,
-                "fileBufferSize": 64 * 1024,
-                "keyProviderUri": "",
-                "replication": 1,
-                "trashInterval": 0,
-                "writePacketSize": 64 * 1024,
-            }
-        }
-    )
-
-
 def _status(entry: Entry) -> dict[str, object]:
     is_file = not entry.is_directory
     return {

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from fencepost.state.checkpoint import LARGEST_LOG, Checkpoint
-from fencepost.state.errors import LogTooLong, PathInvalid, PathMissing, PathTaken
+from fencepost.state.errors import LogTooLong, PathInvalid
 from fencepost.state.tree import StoredFile
 from fencepost.state.webhdfs import answers, failure_reports, operator_metadata
 from fencepost.state.webhdfs.authentication import FailedTicket, Keys, ReadTicket, StoredTicket, UploadTicket
@@ -66,7 +66,6 @@ class NameService:
         self._patience = patience
         self._operations: Final[Mapping[tuple[str, str], Callable[[str, Request], Answer]]] = {
             ("DELETE", "DELETE"): self._delete,
-            ("GET", "GETFILELINKSTATUS"): self._status,
             ("GET", "GETFILESTATUS"): self._status,
             ("GET", "LISTSTATUS"): self._list,
             ("GET", "OPEN"): self._open,
@@ -105,8 +104,6 @@ class NameService:
             self._failed(failure_reports.error_of(found))
             return answers.done()
         self._keys.check_header(request.headers, self._scope)
-        if request.method == "GET" and name in _OF_THE_FILE_SYSTEM:
-            return _OF_THE_FILE_SYSTEM[name]
         operation = self._operations.get((request.method, name))
         if operation is None:
             raise answers.Unsupported(f"{request.method} {name}")
@@ -130,7 +127,7 @@ class NameService:
         return answers.boolean(True)
 
     def _create(self, path: str, request: Request) -> Answer:
-        overwrite = _overwrites(request.parameters)
+        overwrite = request.parameters.get("overwrite", "").lower() == "true"
         if not self._checkpoint.is_log(path):
             file = self._checkpoint.create(path, overwrite=overwrite)
             allowed = UploadTicket(file=str(file), report_to=self._address, patience=self._patience)
@@ -166,27 +163,12 @@ class NameService:
         return answers.redirect(f"http://{self._address}{PREFIX}{self._root}/{quote(path)}?{query}&{HERE}=true")
 
     def _rename(self, path: str, request: Request) -> Answer:
-        target = self._relative(request.parameters.get("destination", ""))
-        options = request.parameters.get("renameoptions")
-        if options is not None:
-            self._checkpoint.rename(path, target, overwrite=options.upper() == "OVERWRITE")
-            return answers.done()
-        try:
-            self._checkpoint.rename(path, target, overwrite=False)
-        except (PathMissing, PathTaken):  # for which the older method of Java returns false
-            return answers.boolean(False)
+        self._checkpoint.rename(path, self._relative(request.parameters.get("destination", "")))
         return answers.boolean(True)
 
     def _delete(self, path: str, request: Request) -> Answer:
         recursive = request.parameters.get("recursive", "").lower() == "true"
         return answers.boolean(self._checkpoint.delete(path, recursive=recursive))
-
-
-_OF_THE_FILE_SYSTEM: Final = {
-    "GETHOMEDIRECTORY": answers.home_directory(),
-    "GETSERVERDEFAULTS": answers.server_defaults(),
-}
-"""Answers that depend on no path."""
 
 
 def scope_of(pipeline: str, epoch: int) -> str:
@@ -202,8 +184,3 @@ def asked_range(parameters: Mapping[str, str], length: int) -> tuple[int, int]:
 
 def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() else default
-
-
-def _overwrites(parameters: Mapping[str, str]) -> bool:
-    flags = parameters.get("createflag", "").upper().split(",")
-    return parameters.get("overwrite", "").lower() == "true" or "OVERWRITE" in flags
