@@ -29,6 +29,8 @@ PYTHON_WORKER_CRASHED: Final = re.compile(r"(?:[\w.$]+: )?Python worker exited u
 """Without a condition in brackets: after [USER_RAISED_EXCEPTION] comes what `raise_error` got, such as a value."""
 CRASHED_BY_ITSELF: Final = "Fatal Python error"
 """What Python's faulthandler says of every signal but SIGKILL, which no handler survives."""
+LATE_WORKER: Final = re.compile(r"(?:[\w.$]+: )?Python worker failed to connect back")
+"""What Spark's driver throws where a Python process that it starts has not connected within 10 s."""
 OF_DATA: Final = ("22", "39", "P0")
 """SQL's classes of data exceptions, of functions that fail, and of errors that a query raises itself."""
 CALLBACK: Final = "FOREACH_BATCH_USER_FUNCTION_ERROR"
@@ -117,6 +119,11 @@ def of_query(error: Exception) -> DriverError:
     """
     known = _known(error, is_warm_up=False)
     return known or (RecordFailed if _is_of_data(error) else BatchFailed)(short(error))
+
+
+def is_late_worker(error: Exception) -> bool:
+    """Return whether a Python process that the driver starts was too slow to connect: nothing has run there."""
+    return any(LATE_WORKER.match(str(thrown.toString())) for thrown in _thrown(error))
 
 
 def _known(error: Exception, *, is_warm_up: bool) -> DriverError | None:

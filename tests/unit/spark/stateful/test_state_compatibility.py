@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,6 +120,28 @@ def test_code_that_fits_its_state_resumes(
     pipeline.state = replace(STATE, output_mode=mode)
     go_on(pipeline, after)
     assert pipeline.world.row().offsets == pipeline.world.log.ends
+
+
+def test_query_starts_again_where_the_drivers_process_connects_late(
+    made: Callable[[], Pipeline],  # noqa: F811 - the fixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark waits for 10 s; the batch that it has planned by then is repeated, and its rows are written once."""
+    late = tmp_path / "python"
+    late.write_text(
+        f"""#!/bin/sh
+case "$*" in *transform_with_state_driver_worker*) mkdir {tmp_path}/was-late && sleep 11 ;; esac
+exec {sys.executable} "$@"
+"""
+    )
+    late.chmod(0o755)
+    pipeline = made()
+    monkeypatch.setattr(pipeline.spark.sparkContext, "pythonExec", str(late))
+    ran(pipeline, LAST)
+    assert (tmp_path / "was-late").exists()
+    assert pipeline.world.row().offsets == ENDS
+    assert pipeline.sink.table() == {(0, "0"): 5, (0, "1"): 4, (0, "2"): 3}
 
 
 def ran(pipeline: Pipeline, function: Function) -> Pipeline:

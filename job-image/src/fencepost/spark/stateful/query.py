@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 MODES: Final = ("append", "update")
 """The output modes. 'complete' would write the whole state with each batch."""
+MOST_STARTS: Final = 3
+"""Starts of a query whose Python process of the driver does not connect in time, as on a busy node."""
 QUERY_LOGGER: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 """Logs what ends a query, with all stack traces; the verdict of the run says it once."""
 CALLBACKS_LOGGER: Final = "py4j.clientserver"
@@ -110,7 +112,6 @@ class StatefulQuery:
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415
 
         self._plans.plans = plans
-        self._source.forget_failure()
         self._quiet()
 
         def guarded(rows: DataFrame, batch: int) -> None:
@@ -121,19 +122,28 @@ class StatefulQuery:
                 self._failure = self._failure or error
                 raise
 
-        try:
-            query = self._started(location, guarded)
-            self._reports = QueryProgress(query)
-            query.awaitTermination()
-        except AnalysisException as error:  # of the start
-            raise _invalid(failures.short(error)) from error
-        except (PySparkException, Py4JError) as error:
-            found = self._source.failure or self._failure
-            if found is None:
+        for starts in range(1, MOST_STARTS + 1):
+            try:
+                self._await(location, guarded)
+            except AnalysisException as error:  # of the start
+                raise _invalid(failures.short(error)) from error
+            except (PySparkException, Py4JError) as error:
+                if (found := self._source.failure or self._failure) is not None:
+                    raise found from None
+                # This process looks at a schema, before the tasks of the first batch.
+                if starts < MOST_STARTS and failures.is_late_worker(error):
+                    log.warning("the query starts again: %s", failures.short(error))
+                    continue
                 log.error("the query ended: %s", failures.with_stack(error))
                 raise failures.of_query(error) from error
-            raise found from None
-        raise BatchFailed("the query ended without an error")
+            raise BatchFailed("the query ended without an error")
+
+    def _await(self, location: str, write: Callable[[DataFrame, int], None]) -> None:
+        """Run one query to its end."""
+        self._source.begin()
+        query = self._started(location, write)
+        self._reports = QueryProgress(query)
+        query.awaitTermination()
 
     def write(self, rows: DataFrame, batch: Batch, row: FenceRow, *, is_repeated: bool) -> Written:
         """Write the rows of a batch at the row's timestamp; the state of the batch is written with them."""

@@ -114,7 +114,9 @@ class StreamSource:
         """A batch had a task: each looks whether its worker can load what keeps the state."""
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
-        self._resumes = spark.conf.get(WITHOUT_RECORDS) == "true"
+        self._closes_windows = spark.conf.get(WITHOUT_RECORDS) == "true"
+        """Spark plans batches without records."""
+        self._resumes = self._closes_windows
         """Spark resumes from a committed batch and has run none since, so it plans none without records."""
 
     @property
@@ -122,9 +124,10 @@ class StreamSource:
         """What the plans raised first; Spark has its text alone."""
         return self._table.failure
 
-    def forget_failure(self) -> None:
-        """Let `failure` be of what is asked from here on."""
+    def begin(self) -> None:
+        """Begin a query: `failure` is of what it asks."""
         self._table.failure = None
+        self._resumes = self._closes_windows
 
     def frame(self) -> DataFrame:
         """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.columns`."""
