@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencepost.contract import DriverConfig, KafkaSource, Variable
 from fencepost.contract.spark_conf import DRIVER_CLASS_PATH, EXECUTOR_CLASS_PATH
@@ -28,9 +28,13 @@ from fencepost.spark import session, source
 from fencepost.spark.interpreting import Interpreting
 from fencepost.spark.jvm import gateway
 from fencepost.spark.tasks.counts import ReadCounts
+from fencepost.testing.streams import StreamTest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+    from fencepost import StreamContext
 
 SECRET = "only-while-the-image-is-built"  # noqa: S105 - of a cluster that runs for a minute
 MASTER = "spark://127.0.0.1:7077"
@@ -46,6 +50,7 @@ def write(folder: Path) -> None:
     """Run a cluster, merge the lists of classes, write the archive."""
     with running(folder, lambda jvm: f"-XX:DumpLoadedClassList={folder}/{jvm}.lst", {}) as spark:
         exercise(spark)
+        exercise_state(spark)
     classes = folder / "classes"
     classes.write_text("\n".join(merged(folder)) + "\n")
     dump(classes)
@@ -110,6 +115,8 @@ def driver(option: Callable[[str], str], authors: Mapping[str, str]) -> Iterator
         spark_conf={
             **authors,
             "spark.executor.memory": "512m",
+            "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+            "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
             "spark.executor.extraJavaOptions": option("executor"),
         },
     )  # fmt: skip
@@ -142,6 +149,45 @@ def exercise(spark: SparkSession) -> None:
         interpreting.end()
 
 
+def exercise_state(spark: SparkSession) -> None:
+    """Do what runs of stateful pipelines do: count in windows, and in a processor; end, and resume from the state."""
+    for stream in (_in_windows, _in_a_processor):
+        StreamTest(spark, stream, partitions=2).check_restarts([[{"value": b"1"}, {"value": b"2"}]] * 4, cuts=2)
+
+
+def _in_windows(events: DataFrame, _: StreamContext) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as every Spark program has it
+
+    keyed = events.select(F.from_json(F.col("value").cast("string"), "a int").alias("v"), "timestamp")
+    windows = keyed.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute"), "v.a").count()
+    return windows.select("window.start", "a", "count")
+
+
+def _in_a_processor(events: DataFrame, _: StreamContext) -> DataFrame:
+    from pyspark.sql import Row  # noqa: PLC0415 - as above
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor  # noqa: PLC0415 - as above
+
+    class Counting(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self._total = handle.getValueState("total", "n long")
+
+        def handleInputRows(  # noqa: N802 - PySpark's name
+            self,
+            key: Any,  # noqa: ANN401 - as there
+            rows: Iterator[Row],
+            timerValues: TimerValues,  # noqa: ARG002, N803 - as there
+        ) -> Iterator[Row]:
+            total = (self._total.get() or (0,))[0] + sum(1 for _ in rows)
+            self._total.update((total,))
+            yield Row(key=key[0], count=total)
+
+        def close(self) -> None:
+            pass
+
+    keyed = events.selectExpr("cast(value as string) key").groupBy("key")
+    return keyed.transformWithState(Counting(), "key string, count long", outputMode="Update", timeMode="None")
+
+
 def _count(batches: Iterator[object]) -> Iterator[object]:
     yield from batches
 
@@ -151,8 +197,8 @@ def merged(folder: Path) -> Iterator[str]:
     seen: set[str] = set()
     for path in sorted(folder.glob("*.lst")):
         for line in path.read_text().splitlines():
-            # Lambda forms and proxies are listed with numbers of their own run; plain classes merge.
-            if line and not line.startswith(("#", "@")) and " id:" not in line and line not in seen:
+            # A class of a loader of its own is listed with a number of that run.
+            if line and not line.startswith("#") and " id:" not in line and line not in seen:
                 seen.add(line)
                 yield line
 
