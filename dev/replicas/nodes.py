@@ -32,6 +32,8 @@ HEAP: Final = "320m"
 PORT: Final = 9042
 STARTED_WITHIN: Final = 240.0
 """Seconds until all nodes of a new ring answer, on two busy CPUs."""
+MOST_PAUSES: Final = 5
+"""Attempts to freeze a process: on a busy machine the container engine gives up before the kernel has done it."""
 
 
 class NodeError(Exception):
@@ -77,7 +79,15 @@ class Node:
 
     def pause(self) -> None:
         """Freeze the process."""
-        self._docker("pause", self.name)
+        for left in reversed(range(MOST_PAUSES)):
+            try:
+                self._docker("pause", self.name)
+            except NodeError:
+                if not left:
+                    raise
+                time.sleep(1.0)
+            else:
+                return
 
     def resume(self) -> None:
         """Let a frozen process run."""
