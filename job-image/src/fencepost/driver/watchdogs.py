@@ -187,7 +187,12 @@ def watch_heartbeat(
             continue
         held, looked = found
         stays = held.version == version
-        idle = IDLE if stays and looked != looks else idle - 1 if stays else 0
+        if not stays:
+            idle = 0
+        elif looked != looks:
+            idle = IDLE
+        else:
+            idle -= 1
         if version is None or (stays and idle <= 0) or since * interval >= idle_interval:
             beat(held)
             since = 0
