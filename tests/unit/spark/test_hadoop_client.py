@@ -184,6 +184,17 @@ def test_refused_without_the_header(spark: SparkSession, served: Served) -> None
             assert not any(part in message for part in (served.names.header, "ticket=", SECRET))
 
 
+def test_a_later_run_at_the_same_address_sends_its_own_header(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    name = "dfs.webhdfs.rest-csrf.custom-header"
+    for header in ("x-first", "x-second"):
+        conf = jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in client_settings(header, patience=30).items():
+            conf.set(key.removeprefix("spark.hadoop."), value)
+        files = jvm.org.apache.hadoop.fs.Path("webhdfs://127.0.0.1:7/e1").getFileSystem(conf)
+        assert files.getConf().get(name) == header
+
+
 def test_header_is_hidden_in_pages_and_event_log(spark: SparkSession, served: Served) -> None:
     """Spark redacts what its listeners are given by this function."""
     jvm: Any = spark.sparkContext._jvm

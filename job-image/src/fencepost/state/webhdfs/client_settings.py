@@ -22,4 +22,6 @@ def client_settings(header: str, *, patience: float) -> dict[str, str]:
         "spark.hadoop.dfs.webhdfs.rest-csrf.enabled": "true",
         "spark.hadoop.dfs.webhdfs.rest-csrf.methods-to-ignore": "NONE",
         "spark.hadoop.dfs.webhdfs.socket.read-timeout": f"{2 * patience + REPORT_TIMEOUT + MARGIN:.0f}s",
+        # Hadoop keeps a client per address, with its header: a later run of this process may get the same port.
+        "spark.hadoop.fs.webhdfs.impl.disable.cache": "true",
     }
