@@ -31,7 +31,7 @@ from fencepost.spark.tasks.counts import ReadCounts
 from fencepost.testing.streams import StreamTest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from fencepost import StreamContext
@@ -174,9 +174,9 @@ def _in_a_processor(events: DataFrame, _: StreamContext) -> DataFrame:
         def handleInputRows(  # noqa: N802 - PySpark's name
             self,
             key: Any,  # noqa: ANN401 - as there
-            rows: Iterator[Row],
+            rows: Iterator[Any],
             timerValues: TimerValues,  # noqa: ARG002, N803 - as there
-        ) -> Iterator[Row]:
+        ) -> Iterator[Any]:
             total = (self._total.get() or (0,))[0] + sum(1 for _ in rows)
             self._total.update((total,))
             yield Row(key=key[0], count=total)
