@@ -35,6 +35,7 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 RESERVED_WITH_STATE: Final = (
     "spark.hadoop.dfs.",
     "spark.hadoop.file.bytes-per-checksum",
+    "spark.hadoop.fs.webhdfs.",
     _SHUFFLE,
     "spark.sql.adaptive.streaming.",
     "spark.sql.streaming.checkpoint",
