@@ -135,8 +135,7 @@ def state_settings(state: StateConfig) -> dict[str, str]:
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.shuffle.partitions": str(state.partitions),
         "spark.sql.streaming.offsetLog.formatVersion": "1",
-        # A second file beside each: as many requests again. What Spark and RocksDB write there
-        # has checksums inside.
+        # A second file beside each, with requests of its own. What Spark and RocksDB write there has checksums inside.
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         # Of RocksDB's files on the worker's disk. With Hadoop's 512 bytes a copy takes a quarter more CPU time.
         "spark.hadoop.file.bytes-per-checksum": "65536",

@@ -114,9 +114,9 @@ class StreamSource:
         """A batch had a task: each looks whether its worker can load what keeps the state."""
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
-        self._closes_windows = spark.conf.get(WITHOUT_RECORDS) == "true"
+        self._plans_without_records = spark.conf.get(WITHOUT_RECORDS) == "true"
         """Spark plans batches without records."""
-        self._resumes = self._closes_windows
+        self._resumes = self._plans_without_records
         """Spark resumes from a committed batch and has run none since, so it plans none without records."""
 
     @property
@@ -127,7 +127,7 @@ class StreamSource:
     def begin(self) -> None:
         """Begin a query: `failure` is of what it asks."""
         self._table.failure = None
-        self._resumes = self._closes_windows
+        self._resumes = self._plans_without_records
 
     def frame(self) -> DataFrame:
         """Return the records as a streaming DataFrame with the columns of `fencepost.spark.source.columns`."""
