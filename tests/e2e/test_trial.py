@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
+from e2e.new_code import FARTHER, SAME, SMALL, TRIAL, UNITED, code_of, job_of, new_code
 from e2e.stream import Stream, cassandra
 from e2e.test_stateful import snapshot
 from harness.kubernetes.kubectl import Kubectl, Object
@@ -15,21 +16,6 @@ from harness.waiting import eventually
 from present import present
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-
-TRIAL: Final = "pipelinetrials.streaming.fencepost.dev"
-UNITED: Final = "UA"
-FARTHER: Final = f"""
-
-_transform = transform
-
-
-def transform(batch, context):
-    rows, miles = _transform(batch, context), f.col("distance_miles")
-    return rows.withColumn("distance_miles", f.when(f.col("carrier") == "{UNITED}", miles + 1).otherwise(miles))
-"""
-"""Code that changes the rows of one carrier."""
-SAME: Final = "\n# another version\n"
-SMALL: Final = {"cpu": "500m", "memory": "2Gi"}
 
 
 @pytest.mark.long
@@ -47,7 +33,7 @@ def test_code_that_changes_rows_is_counted_and_code_that_changes_none_is_promote
             row = stream.commits_past(stream.fence())
             assert runs_code_of(stream, code()["metadata"]["name"])
             promoted = tried(stream, "same", SAME, start)
-            stream.spec = merged(stream.spec, {"job": {"codeFrom": {"configMapName": code_of("same")}}})
+            stream.spec = merged(stream.spec, {"job": job_of("same")})
             while row.epoch == before.epoch:
                 row = stream.commits_past(row, seconds=300)
     finally:
@@ -72,9 +58,8 @@ def test_code_that_changes_rows_is_counted_and_code_that_changes_none_is_promote
 
 def tried(stream: Stream, name: str, change: str, start: str) -> Object:
     """`kubectl apply` a trial of changed code that is to be promoted where no row differs; return its last status."""
-    kubectl, example = stream.pipeline.kubectl, code()
-    modules = {file: text + change for file, text in example["data"].items()}
-    kubectl.apply({**example, "metadata": {"name": code_of(name)}, "data": modules})
+    kubectl = stream.pipeline.kubectl
+    kubectl.apply(new_code(name, change))
     kubectl.apply(
         {
             "apiVersion": "streaming.fencepost.dev/v1alpha1",
@@ -82,7 +67,7 @@ def tried(stream: Stream, name: str, change: str, start: str) -> Object:
             "metadata": {"name": name},
             "spec": {
                 "pipeline": stream.pipeline.name,
-                "job": {"codeFrom": {"configMapName": code_of(name)}},
+                "job": job_of(name),
                 "since": {"snapshot": start},
                 "limits": SMALL,
                 "promoteWhen": {"changedRows": 0},
@@ -96,11 +81,6 @@ def tried(stream: Stream, name: str, change: str, start: str) -> Object:
         return status if status["promotion"]["state"] != "Promoting" else None
 
     return eventually(f"the trial {name} is over", over, seconds=180)
-
-
-def code_of(name: str) -> str:
-    """Return the name of the ConfigMap with a trial's code."""
-    return f"code-{name}"
 
 
 def counts(status: Object) -> dict[str, int]:

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import pytest
 
+from e2e.new_code import FARTHER, SAME, TRIAL, code_of, job_of
 from e2e.stream import Stream
 from fencepost_operator.api import GROUP
 from gitops.customizations import PROGRAMS, config_map, customizations
 from gitops.repository import CODE, PATH, PIPELINE, example, files
+from gitops.trials import WAVE, trial
 from harness.gitops.argo_cd import APPLICATION, ArgoCD, Repository, argo_cd, lua
 from harness.kubernetes.kubectl import Kubectl, Object
 from harness.pipelines import KIND, Pipeline, Place
@@ -23,7 +25,6 @@ from present import present
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
-WAVE: Final = "argocd.argoproj.io/sync-wave"
 WORKERS: Final[Object] = {"cluster": {"workers": 1}}
 
 
@@ -243,6 +244,45 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
         eventually("the Application is deleted", gone, seconds=180)
     kept = present(stream.fence())
     assert sum(kept.offsets.values()) > sum(row.offsets.values()), "the last batches are committed"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_new_code_is_applied_once_its_trial_has_passed(
+    argo: ArgoCD, place: Place, kubectl: Kubectl, stream: Stream, tmp_path: Path
+) -> None:
+    """The trial of examples/trials in the wave before: code that changes rows, and code that does not."""
+    repository, pipeline, flights = Repository.made(tmp_path / "repository"), stream.pipeline, place.namespace
+
+    def push(text: str, *, more: tuple[Object, ...] = (), **spec: Any) -> str:
+        found = {**stream.manifest(**spec)["spec"], "suspend": False}
+        commit = repository.commit(files(place, overlay="staging", code=CODE, more=more, **found), text)
+        if argo.kubectl.get(APPLICATION, flights):
+            argo.refresh(flights)
+        return commit
+
+    first = push("first", more=(later("first"),))
+    argo.kubectl.apply(application(place, argo, repository))
+    argo.wait(flights, first, health="Healthy", seconds=300)
+    stream.load.burst(300)
+    before = stream.check_every_row()
+
+    changed = push("farther", more=(*trial("farther", FARTHER), later("farther")), job=job_of("farther"))
+    argo.wait(flights, changed, sync="OutOfSync", health="Degraded", phase="Failed", seconds=400)
+    tried = present(kubectl.get(TRIAL, "farther"))["status"]
+    assert tried["rows"]["changed"] > 0
+    assert tried["promotion"]["state"] == "NotMet"
+    assert text_of_the_later_wave(kubectl) == "first"
+    assert stream.check_every_row().epoch == before.epoch, "the code before streams"
+
+    equal = push("same", more=(*trial("same", SAME), later("same")), job=job_of("same"))
+    argo.wait(flights, equal, health="Healthy", seconds=400)
+    assert present(kubectl.get(TRIAL, "same"))["status"]["promotion"]["state"] == "Reported"
+    assert kubectl.get(TRIAL, "farther") is None, "a trial of an earlier commit is pruned"
+    assert pipeline.object()["spec"]["job"]["codeFrom"]["configMapName"] == code_of("same")
+    assert text_of_the_later_wave(kubectl) == "same"
+    assert stream.check_every_row().epoch == before.epoch + 1
+    delete_application(argo, kubectl, flights)
 
 
 def delete_application(argo: ArgoCD, kubectl: Kubectl, name: str) -> None:

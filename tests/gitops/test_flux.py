@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
+from e2e.new_code import FARTHER, SAME, TRIAL, code_of, job_of
 from e2e.stream import Stream
+from gitops import trials
 from gitops.repository import CODE, PATH, PIPELINE, example, files
 from harness.gitops.flux import KUSTOMIZATION, Flux, flux
 from harness.kubernetes.kubectl import Kubectl, Object
@@ -20,6 +23,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 CREDENTIALS: Final = "flights-credentials"
 PIPELINES: Final = "flights-pipelines"
+FLIGHTS: Final = "flights"
+"""One source of two Kustomizations."""
+TRIALS: Final = "flights-trials"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,7 @@ def running(place: Place, folder: Path) -> Iterator[Flux]:
         with flux(place.environment, folder, namespace=kubectl.namespace) as found:
             yield found
             # Their finalizers need the controller; the pipelines need their Secret.
-            for name in (PIPELINES, CREDENTIALS):
+            for name in (PIPELINES, TRIALS, CREDENTIALS):
                 kubectl.delete(KUSTOMIZATION, name)
     finally:
         kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
@@ -53,17 +59,21 @@ def credentials(place: Place) -> dict[str, str]:
 
 def kustomizations(running: Flux, *, timeout: str = "30s") -> tuple[Object, Object]:
     """Return the example's Kustomizations, fed by ExternalArtifacts of their names."""
-    found = example("flux/kustomizations.yaml")
-    for one in found:
-        name = one["metadata"]["name"]
-        one["metadata"]["namespace"] = running.kubectl.namespace
-        one["spec"] |= {
-            "sourceRef": {"kind": "ExternalArtifact", "name": name},
-            "timeout": timeout,
-            "retryInterval": "5s",
-        }
-    found[1]["spec"]["path"] = f"./{PATH}"
-    return found[0], found[1]
+    found = (fed(running, one, timeout, source=one["metadata"]["name"]) for one in example("flux/kustomizations.yaml"))
+    credentials, pipelines = found
+    pipelines["spec"]["path"] = f"./{PATH}"
+    return credentials, pipelines
+
+
+def fed(running: Flux, kustomization: Object, timeout: str, *, source: str) -> Object:
+    """Return an example's Kustomization, fed by an ExternalArtifact."""
+    kustomization["metadata"]["namespace"] = running.kubectl.namespace
+    kustomization["spec"] |= {
+        "sourceRef": {"kind": "ExternalArtifact", "name": source},
+        "timeout": timeout,
+        "retryInterval": "5s",
+    }
+    return kustomization
 
 
 def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: Place, kubectl: Kubectl) -> None:
@@ -164,6 +174,49 @@ def test_a_commit_that_cannot_work_is_reported_and_a_prune_loses_no_record(
     assert "its checkpoint is kept, because its credentials are deleted" in events(kubectl)
     kept = present(stream.fence())
     assert kept.offsets == row.offsets
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_new_code_is_applied_once_its_trial_has_passed(
+    running: Flux, place: Place, kubectl: Kubectl, stream: Stream
+) -> None:
+    """The Kustomizations of examples/trials, of one source: code that changes rows, and code that does not."""
+    pipeline = stream.pipeline
+
+    def publish(*tried: Object, **spec: Any) -> str:
+        found = {**stream.manifest(**spec)["spec"], "suspend": False}
+        folders = files(place, overlay="staging", code=CODE, **found)
+        # As a repository's folder of trials has it that has none now.
+        listed = {"namespace": place.namespace, "resources": ["trials.yaml"]}
+        folders["trials/kustomization.yaml"] = yaml.safe_dump(listed)
+        folders["trials/trials.yaml"] = yaml.safe_dump_all((unrelated(), *tried))
+        return running.publish(FLIGHTS, folders)
+
+    first = publish()
+    of_trials, of_pipelines = (fed(running, one, "8m", source=FLIGHTS) for one in trials.example("flux.yaml"))
+    of_pipelines["spec"]["path"] = f"./{PATH}"
+    running.kubectl.delete(KUSTOMIZATION, PIPELINES)  # of the test before
+    running.kubectl.apply(of_trials, of_pipelines)
+    running.wait(PIPELINES, first, seconds=400)
+    stream.load.burst(300)
+    before = stream.check_every_row()
+
+    changed = publish(*trials.trial("farther", FARTHER), job=job_of("farther"))
+    failed = running.wait(TRIALS, changed, ready=False, seconds=400)
+    assert f"PipelineTrial/{place.namespace}/farther" in failed["message"], failed
+    tried = present(kubectl.get(TRIAL, "farther"))["status"]
+    assert tried["rows"]["changed"] > 0
+    assert tried["promotion"]["state"] == "NotMet"
+    assert "DependencyNotReady" in said(running)
+    assert stream.check_every_row().epoch == before.epoch, "the code before streams"
+
+    equal = publish(*trials.trial("same", SAME), job=job_of("same"))
+    running.wait(PIPELINES, equal, seconds=400)
+    assert present(kubectl.get(TRIAL, "same"))["status"]["promotion"]["state"] == "Reported"
+    assert kubectl.get(TRIAL, "farther") is None, "a trial of an earlier commit is pruned"
+    assert pipeline.object()["spec"]["job"]["codeFrom"]["configMapName"] == code_of("same")
+    assert stream.check_every_row().epoch == before.epoch + 1
 
 
 def own_account(place: Place) -> Object:

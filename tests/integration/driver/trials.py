@@ -12,10 +12,12 @@ from integration.driver.support import Pipeline, Run
 from present import present
 
 
-def tried(one: Pipeline, folder: Path, code: tuple[str, ...], start: dict[str, int], **given: Any) -> TrialReport:
+def tried(
+    one: Pipeline, folder: Path, code: tuple[str, ...], start: dict[str, int], *, timeout: float = 240, **given: Any
+) -> TrialReport:
     """Run a trial of other code on what is committed, in a container of its own; return its report."""
     run = _run(one, folder, code, start, **given)
-    assert run.wait() == 0, run.log.read_text()[-6000:]
+    assert run.wait(timeout) == 0, run.log.read_text()[-6000:]
     return present(TrialReport.from_json(run.termination_log.read_text()))
 
 
