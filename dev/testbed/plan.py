@@ -60,8 +60,7 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
     registry = Registry(docker)
     kubectl = Kubectl(home)
     tools: tuple[Step, ...] = (*host_tools(home), monitoring_programs(home))
-    gitops: tuple[Step, ...] = (*flux(home), *argo_cd(home), redis_program(home))
-    later = newer(home)
+    gitops: tuple[Step, ...] = (*flux(home), *argo_cd(home), redis_program(home), *newer(home))
     node_image = NodeImage(home, docker, registry)
     cluster = Cluster(home, docker, node_image)
     kafka, cassandra = (_service_image(docker, service, keys) for service in ("kafka", "cassandra"))
@@ -122,10 +121,9 @@ def steps(home: Home, keys: Callable[[], Mapping[str, str]]) -> list[Step]:
         Loaded(docker, "operator-loaded", (operator,), WORKERS, ("network", "operator-image")),
         Operator(home, kubectl, operator),
         Milestone(READY, ("operator", "job-loaded", "cassandra", "kafka", "kafka-user")),
+        Milestone(TESTS, (READY, "tools")),
         *gitops,
-        Milestone(TESTS, (READY, "tools", *(step.name for step in gitops))),
-        *later,
-        Milestone(GITOPS, (TESTS, *(step.name for step in later))),
+        Milestone(GITOPS, (TESTS, *(step.name for step in gitops))),
         browser(home),
         Milestone(PICTURES, (READY, "tools", "browser")),
         signing_program(home),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import pytest
-
 from harness.kubernetes.kubectl import Object
 from unit.charts.rendering import objects, one
 
-PROGRAMS: Final = ("argo-cd", pytest.param("argo-cd-3", marks=pytest.mark.long))
-"""Both versions, the newer one in the long tests alone."""
+PROGRAMS: Final = ("argo-cd", "argo-cd-3")
 
 
 def config_map() -> Object:

@@ -23,7 +23,7 @@ from harness.pipelines import KIND, Pipeline, Place
 from harness.waiting import eventually
 from present import present
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 
 WORKERS: Final[Object] = {"cluster": {"workers": 1}}
 
@@ -137,7 +137,6 @@ def test_a_suspended_pipeline_holds_up_no_wave_no_commit_and_no_deletion(
     delete_application(argo, kubectl, flights)
 
 
-@pytest.mark.long
 def test_hooks_wait_and_what_differs_from_the_commit_is_reported_corrected_or_pruned(
     argo: ArgoCD, place: Place, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -184,7 +183,6 @@ def test_hooks_wait_and_what_differs_from_the_commit_is_reported_corrected_or_pr
     delete_application(argo, kubectl, flights)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     argo: ArgoCD, place: Place, kubectl: Kubectl, stream: Stream, tmp_path: Path
@@ -246,7 +244,6 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     assert sum(kept.offsets.values()) > sum(row.offsets.values()), "the last batches are committed"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_new_code_is_applied_once_its_trial_has_passed(
     argo: ArgoCD, place: Place, kubectl: Kubectl, stream: Stream, tmp_path: Path

@@ -15,6 +15,9 @@ from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(params=PROGRAMS)
 def program(request: pytest.FixtureRequest) -> str:
     """Return a version of Argo CD."""

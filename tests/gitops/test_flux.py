@@ -19,7 +19,7 @@ from harness.pipelines import KIND, SECRET, Pipeline, Place, events
 from harness.waiting import eventually
 from present import present
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 
 CREDENTIALS: Final = "flights-credentials"
 PIPELINES: Final = "flights-pipelines"
@@ -117,7 +117,6 @@ def test_a_commit_is_applied_judged_corrected_and_pruned(running: Flux, place: P
     assert kubectl.get("secret", SECRET), "what Flux did not apply stays"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_commit_that_cannot_work_is_reported_and_a_prune_loses_no_record(
     running: Flux, place: Place, kubectl: Kubectl, stream: Stream
@@ -176,7 +175,6 @@ def test_a_commit_that_cannot_work_is_reported_and_a_prune_loses_no_record(
     assert kept.offsets == row.offsets
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_new_code_is_applied_once_its_trial_has_passed(
     running: Flux, place: Place, kubectl: Kubectl, stream: Stream

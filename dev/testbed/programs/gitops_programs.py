@@ -104,7 +104,7 @@ def argo_cd(home: Home) -> tuple[Program | ModuleFiles, ...]:
 
 
 def newer(home: Home) -> tuple[Program | ModuleFiles, ...]:
-    """What `make test-gitops` alone runs: newer versions of Argo CD, Helm and promtool, and kstatus alone."""
+    """Newer versions of Argo CD, Helm and promtool, and kstatus alone."""
     argo = f"github.com/argoproj/argo-cd/v3@v{versions.ARGO_CD_3}"
     return (
         Program(
