@@ -19,7 +19,11 @@ MOST, FITS = 1000, 100
 
 
 @pytest.mark.parametrize(
-    "restart", [{"maxAttempts": 0}, {"maxAttempts": 5}], ids=["without a budget", "with the budget that settling needs"]
+    "restart",
+    [
+        pytest.param({"maxAttempts": 0}, marks=pytest.mark.long, id="without a budget"),
+        pytest.param({"maxAttempts": 5}, id="with the budget that settling needs"),
+    ],
 )
 async def test_batches_that_always_run_out_of_memory_above_a_size_restart_the_run_every_ten_minutes(
     restart: dict[str, int],

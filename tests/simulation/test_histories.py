@@ -14,7 +14,7 @@ from simulation.history import History
 from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
 
-HISTORIES, SHARES = range(1000, 2000), 4
+HISTORIES, SHARES = range(1000, 2000), 10
 """Seeds that together reach every rule; those from 0 to 999 do not. `make test` plays the first share."""
 reached, played = Coverage(), set[int]()
 
@@ -269,7 +269,7 @@ def test_a_seed_is_the_same_history_on_each_machine() -> None:
         "from simulation.history import History; from simulation.playing import Play;"
         "from simulation.scheduling import without_event_loop\n"
         "with without_event_loop():\n"
-        "    for seed in range(40):\n"
+        "    for seed in range(10):\n"
         "        playing = Play(History.random(seed)); playing.run(); print('\\n'.join(playing.trace))"
     )
     (trace,) = outputs(code)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["flights"]
 
+BLOCK = 10_000
+"""Flights that are made to rows at once."""
 FIRST = {
     "id": 1, "year": 2014, "month": 3, "day": 9, "sched_dep_time": 100, "dep_time": 100, "carrier": "UA", "flight": 1,
     "tailnum": "N1", "origin": "EWR", "dest": "IAH", "distance": 1400,
@@ -33,11 +35,12 @@ def made(transform: Any, given: list[dict[str, Any]]) -> dict[int, dict[str, Any
     return {row["offset"]: row for row in transform(record_batch(given), record_context()).to_pylist()}
 
 
-def test_every_flight_is_what_plain_python_makes_of_it(departures_arrow: ModuleType) -> None:
+@pytest.mark.parametrize("every", [100_000, pytest.param(BLOCK, marks=pytest.mark.long)])
+def test_each_flight_is_what_plain_python_makes_of_it(departures_arrow: ModuleType, every: int) -> None:
     feed = dataset.flights()
     wrong = []
-    for start in range(0, len(feed), 10_000):
-        events = list(feed.events(start, min(len(feed), start + 10_000)))
+    for start in range(0, len(feed), every):
+        events = list(feed.events(start, min(len(feed), start + BLOCK)))
         rows = made(departures_arrow.transform, records(events, "flights"))
         for offset, event in enumerate(events):
             want = expectation.departure(event)
