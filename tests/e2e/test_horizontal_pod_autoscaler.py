@@ -17,7 +17,7 @@ from harness.waiting import eventually
 from present import present
 from testbed.cluster import NODES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 SCALER: Final = "horizontalpodautoscalers.autoscaling"
 WANTED: Final = "wanted"

@@ -65,6 +65,7 @@ def test_a_job_deleted_without_its_pod_leaves_no_second_committer(stream: Stream
     kubectl.delete("pod", orphan)
 
 
+@pytest.mark.long
 def test_two_operators_with_stale_views_start_one_run_an_epoch(
     stream: Stream, faults: Faults, kubectl: Kubectl
 ) -> None:

@@ -13,6 +13,7 @@ from harness.waiting import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_an_operator_killed_while_it_provisions_provisions_once(
     shared: Stream, faults: Faults, kubectl: Kubectl
 ) -> None:

@@ -45,6 +45,7 @@ def test_the_standby_commits_next_after_a_kill_and_another_one_starts(
     assert pipeline.name in said
 
 
+@pytest.mark.long
 def test_the_standby_commits_next_after_a_freeze_and_the_driver_that_wakes_commits_nothing(
     applied: Applied, faults: Faults
 ) -> None:

@@ -144,6 +144,7 @@ def shows_size(stream: Stream) -> bool:
     return bool(row.state_bytes) and shown.get("bytes") == row.state_bytes
 
 
+@pytest.mark.long
 def test_a_driver_frozen_between_output_and_commit_is_refused(
     hourly: Compared, faults: Faults, kubectl: Kubectl, hub: Hooks
 ) -> None:

@@ -37,6 +37,7 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[tuple[str, da
     return {(row["origin"], row["hour"]): row["departures"] for row in rows["hourly_departures"]}
 
 
+@pytest.mark.long
 def test_the_counts_are_those_of_plain_python(hourly: StreamTest, flights: list[Event]) -> None:
     found = records(flights)
     counts = table(hourly.rows([found[: len(found) // 2], found[len(found) // 2 :]]))

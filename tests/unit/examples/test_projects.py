@@ -47,7 +47,7 @@ def run(*command: str | Path, folder: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("project", ["stateless", pytest.param("stateful", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.long
 def test_its_own_test_passes(project: Path) -> None:
     run("pytest", "-q", "-p", "no:cacheprovider", folder=project)
 

@@ -84,6 +84,7 @@ def test_sessions_are_those_of_all_views_and_are_written_once(spark: SparkSessio
     assert found["sessions"].total() > 20
 
 
+@pytest.mark.long
 def test_a_view_is_counted_in_its_minute_or_is_in_the_table_of_late_views(spark: SparkSession) -> None:
     """Views are late by up to 40 minutes, of which the watermark allows five."""
     views = records(Shop(users=9, every=MINUTE / 4, late=0.1, by=40 * MINUTE).views(), number=200)
@@ -125,6 +126,7 @@ def test_a_payment_that_is_sent_again_counts_once(spark: SparkSession) -> None:
     assert len({arrival(record).fields["payment_id"] for record in given}) < 130
 
 
+@pytest.mark.long
 def test_a_merchants_clock_closes_its_own_minutes_alone(spark: SparkSession) -> None:
     """Of three merchants, one's clock is two hours slow, and another's two hours fast."""
     given = records(Shop(merchants=3, every=MINUTE / 4).orders(), number=240)
