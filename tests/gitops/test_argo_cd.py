@@ -267,6 +267,7 @@ def test_new_code_is_applied_once_its_trial_has_passed(
     changed = push("farther", more=(*trial("farther", FARTHER), later("farther")), job=job_of("farther"))
     argo.wait(flights, changed, sync="OutOfSync", health="Degraded", phase="Failed", seconds=400)
     tried = present(kubectl.get(TRIAL, "farther"))["status"]
+    assert tried["phase"] == "Completed", tried["message"]
     assert tried["rows"]["changed"] > 0
     assert tried["promotion"]["state"] == "NotMet"
     assert text_of_the_later_wave(kubectl) == "first"

@@ -14,7 +14,6 @@ from harness.gitops.argo_cd import lua
 from harness.kubernetes.kubectl import Object
 from testbed.environment import Environment
 
-
 pytestmark = pytest.mark.long
 
 

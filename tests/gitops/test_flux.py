@@ -204,6 +204,7 @@ def test_new_code_is_applied_once_its_trial_has_passed(
     failed = running.wait(TRIALS, changed, ready=False, seconds=400)
     assert f"PipelineTrial/{place.namespace}/farther" in failed["message"], failed
     tried = present(kubectl.get(TRIAL, "farther"))["status"]
+    assert tried["phase"] == "Completed", tried["message"]
     assert tried["rows"]["changed"] > 0
     assert tried["promotion"]["state"] == "NotMet"
     assert "DependencyNotReady" in said(running)

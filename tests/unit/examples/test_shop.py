@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pytest
+
 from fencepost.testing.streams import StreamTest
 from shop.expectation import COLUMNS, MINUTE, Arrival, Rows, Tables, differences, expected
 from shop.feeds import Shop, ShopFeed

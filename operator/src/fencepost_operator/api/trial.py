@@ -83,7 +83,8 @@ class TrialSince(Model):
     """What the pipeline had committed then, at most seven days ago and not before its first run. RFC 3339 with a time
     zone, such as 2026-01-31T12:00:00Z."""
     duration: Annotated[Seconds, DurationRange("1s", "168h", such_as="1h or 30m")] | None = None
-    """What the pipeline had committed so long before the trial was created, such as 1h."""
+    """What the pipeline had committed so long before the trial was created, such as 1h; of a younger pipeline, what its
+    history begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

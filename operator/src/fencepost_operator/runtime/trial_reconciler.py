@@ -140,7 +140,10 @@ class TrialReconciler:
     async def _start(
         self, asked: TrialSpec, trial: Trial, pipeline: Pipeline, spec: Spec, row: FenceRow | None
     ) -> Fact[StartingPoint | NoStart]:
-        """Look for what the pipeline had committed at spec.since, of each topic that the trial reads."""
+        """Look for what the pipeline had committed at spec.since, of each topic that the trial reads.
+
+        A commit does not know how old the pipeline is: a duration reaches back as far as the history does.
+        """
         place, since = fence_place(pipeline.key, spec.checkpoint, self.config.scope), asked.since
         topics = topics_of(row.offsets if row is not None else ()) & set(spec.source.kafka.topics)
         if since.snapshot is not None:
@@ -156,9 +159,9 @@ class TrialReconciler:
         moment = since.timestamp or trial.created_at - timedelta(seconds=since.duration or 0.0)
         seen = await self._see(self.ports.fences.committed_at(*place, moment, topics))
         first = seen.value.earliest if isinstance(seen, Known) and isinstance(seen.value, NoStart) else None
-        if first is None or not trial.owner_uid:
+        if first is None or since.duration is None:
             return seen
-        return await self._see(self.ports.fences.committed_at(*place, first, topics))  # a young pipeline's upgrade
+        return await self._see(self.ports.fences.committed_at(*place, first, topics))
 
     async def _see(self, question: Awaitable[Any]) -> Fact[Any]:
         return await see(question, self.config.observation_timeout)

@@ -25,7 +25,6 @@ from fencepost_operator.api import (
     Spec,
     Trial,
     TrialPhase,
-    UpgradeTrialStatus,
     read_pipeline,
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
@@ -179,7 +178,6 @@ async def test_a_trial_that_is_gone_or_being_deleted_is_left_alone() -> None:
         ({"timestamp": "2026-01-01T00:30:00Z"}, TrialPhase.STARTING, "on 12 records"),
         ({"timestamp": "2026-01-01T00:00:00Z"}, TrialPhase.FAILED, "earliest possible moment is 2026-01-01T00:00:10Z"),
         ({"timestamp": "2026-01-01T00:00:10Z"}, TrialPhase.STARTING, "on 12 records"),
-        ({"duration": "168h"}, TrialPhase.FAILED, "earliest possible moment is 2026-01-01T00:00:10Z"),
     ],
 )
 async def test_the_start_is_looked_for_where_the_spec_says(since: dict[str, str], phase: str, words: str) -> None:
@@ -190,14 +188,8 @@ async def test_the_start_is_looked_for_where_the_spec_says(since: dict[str, str]
     assert words in status.message
 
 
-async def test_an_upgrade_of_a_young_pipeline_is_tried_from_its_first_run_on() -> None:
+async def test_a_young_pipeline_is_tried_from_its_first_run_on() -> None:
     scene = Scene(spec={"since": {"duration": "168h"}})
-    scene.trials.bodies[PLACE]["metadata"]["ownerReferences"] = [
-        {"kind": "StreamingPipeline", "controller": True, "uid": "uid-1"}
-    ]
-    tried = UpgradeTrialStatus(name=PLACE.name, revision="orders-1", code="", since=scene.world.now)
-    found = present(scene.pipelines.pipeline)
-    scene.pipelines.pipeline = replace(found, status=replace(found.status, upgrade_trial=tried))
     await scene.reconcile()
     status = (await scene.trial()).status
     assert (status.phase, status.start, status.records_total) == (TrialPhase.STARTING, {"orders/0": 0}, 12)
