@@ -91,6 +91,7 @@ def applied(place: Place, kubectl: Kubectl, database: Database, topic: str) -> P
     return Pipeline(kubectl, EXAMPLE)
 
 
+@pytest.mark.long
 def test_each_order_is_one_row_although_its_driver_is_killed(
     place: Place, kubectl: Kubectl, faults: Faults, database: Database
 ) -> None:

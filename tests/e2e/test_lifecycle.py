@@ -54,6 +54,7 @@ def _set_retention(stream: Stream, *, hours: int | None) -> None:
     admin.incremental_alter_configs([topic])[topic].result(30)
 
 
+@pytest.mark.long
 def test_workers_come_and_go_by_kubectl_scale_while_the_driver_stays(stream: Stream) -> None:
     """No fault: `kubectl scale` to 2, 3 and 1 workers under load, each step waited for."""
     pipeline = stream.pipeline
@@ -68,6 +69,7 @@ def test_workers_come_and_go_by_kubectl_scale_while_the_driver_stays(stream: Str
     stream.check_every_row()
 
 
+@pytest.mark.long
 def test_a_new_image_rolls_the_cluster_and_starts_one_new_run(stream: Stream, nodes: Nodes) -> None:
     """No fault: the same image under a second name, as an upgrade under load."""
     pipeline = stream.pipeline

@@ -15,7 +15,7 @@ from harness.kubernetes.nodes import Nodes
 from harness.pipelines import PIPELINE_LABEL
 from harness.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 END = """
 import os, pathlib, signal, sys

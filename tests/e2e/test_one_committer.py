@@ -48,6 +48,7 @@ def test_the_second_pod_of_a_job_is_fenced_out(stream: Stream, faults: Faults, k
     eventually("no pod of the failed Job lives", lambda: all(map(ending, pipeline.pods_of(name))), seconds=60)
 
 
+@pytest.mark.long
 def test_a_job_deleted_without_its_pod_leaves_no_second_committer(stream: Stream, kubectl: Kubectl) -> None:
     """`kubectl delete job --cascade=orphan`: the driver continues, without an owner."""
     pipeline = stream.pipeline

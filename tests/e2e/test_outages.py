@@ -10,13 +10,13 @@ from e2e.stream import Starts, Stream
 from harness.faults.cluster_faults import Faults
 from harness.waiting import throughout
 
-pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.outage, pytest.mark.long, pytest.mark.timeout(600)]
 
 OUTAGE_SECONDS = 60.0
 MOST_RESTARTS = 1
 
 
-@pytest.mark.parametrize("service", ["cassandra", pytest.param("kafka", marks=pytest.mark.long)])
+@pytest.mark.parametrize("service", ["cassandra", "kafka"])
 def test_a_minute_without_it_loses_nothing_and_starts_no_storm_of_restarts(
     stream: Stream, faults: Faults, service: str
 ) -> None:

@@ -111,6 +111,7 @@ def add_stray_row(stream: Stream, key: str, offset: int) -> None:
         )
 
 
+@pytest.mark.long
 def test_records_that_kafka_lost_are_accepted_with_the_command_in_the_condition(stream: Stream) -> None:
     """Kafka deletes records after the committed offsets while the pipeline is suspended, as retention does."""
     pipeline = stream.pipeline

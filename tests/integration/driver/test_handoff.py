@@ -75,6 +75,7 @@ def test_the_next_run_commits_right_after_the_last_commit_of_the_one_before(
     assert set(rows.values()) == {1}
 
 
+@pytest.mark.long
 def test_the_next_run_leaves_a_batch_that_the_code_of_the_killed_one_began(pipeline: Make) -> None:
     """Injected: SIGKILL of the run that works, inside a batch."""
     one = pipeline(max_records_per_batch=1000)

@@ -119,7 +119,7 @@ def every(count: int) -> list[tuple[int, int, int]]:
     return [(part, offset, 4 * offset + part) for part in range(4) for offset in range(count // 4)]
 
 
-@pytest.mark.parametrize("moved", ["plugin", "beside"], indirect=True)
+@pytest.mark.parametrize("moved", [pytest.param("plugin", marks=pytest.mark.long), "beside"], indirect=True)
 def test_killed_and_frozen_drivers_leave_each_record_once(moved: InPostgresql) -> None:
     moved.kafka.produce(moved.topic, RECORDS)
     killed = moved.begin()

@@ -202,6 +202,7 @@ def test_a_topic_has_every_record_once_for_its_readers_after_a_kill(
     assert {marks(message)["fencepost-pipeline"] for message in kept} == {one.config.pipeline}
 
 
+@pytest.mark.long
 def test_files_have_every_record_once_for_their_readers_after_kills(
     pipeline: Callable[..., Pipeline], tmp_path: Path
 ) -> None:

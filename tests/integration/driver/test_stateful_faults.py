@@ -55,6 +55,7 @@ def held(hub: Hooks, path: str) -> None:
     eventually(f"{path} is asked for", lambda: len(hub.got(path)) > asked + 1, seconds=120, pause=0.1)
 
 
+@pytest.mark.long
 def test_lost_answers_at_each_plan_and_commit_are_settled(pipeline: Make, hub: Hooks) -> None:
     """Injected: each lightweight transaction of the run times out, first without its effect, then with it."""
     one, sent = counting(pipeline), records()[:SOME]

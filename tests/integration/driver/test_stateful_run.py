@@ -92,6 +92,7 @@ def test_killed_and_frozen_at_random_places_it_leaves_the_offsets_output_and_sta
     check(one, sent)
 
 
+@pytest.mark.long
 def test_no_record_of_a_skewed_backlog_is_late(pipeline: Callable[..., Pipeline]) -> None:
     """What happened: equal shares read short partitions to their end, and 6 % of the counts were too low.
 

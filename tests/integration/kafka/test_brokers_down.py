@@ -86,7 +86,8 @@ def test_a_broker_that_does_not_know_that_it_leads_no_more_is_not_taken_for_a_tr
         kafka.remove()
 
 
-@pytest.mark.parametrize("dead", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("dead", [1, 2])
 async def test_the_operator_sees_which_partitions_have_no_leader_and_the_offsets_of_the_others(
     cluster: Callable[..., Cluster], dead: int
 ) -> None:

@@ -203,15 +203,8 @@ def test_where_a_log_was_truncated_is_found_also_before_it_has_grown_to_the_offs
     records.check(next_records({f"{TOPIC}/0": 40}, before.leader_epochs))  # what the older leader had is there
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, marks=pytest.mark.long),
-        pytest.param({"compression.type": "lz4"}, marks=pytest.mark.long),
-        {"transactional.id": "t"},
-    ],
-    ids=str,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [{}, {"compression.type": "lz4"}, {"transactional.id": "t"}], ids=str)
 def test_a_record_has_the_epoch_under_which_it_was_written_whoever_serves_it(
     cluster: Callable[..., Cluster], settings: dict[str, str]
 ) -> None:

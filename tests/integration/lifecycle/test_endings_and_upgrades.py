@@ -203,6 +203,7 @@ def test_a_rotated_secret_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage
     assert stage.generation() == generation + 1
 
 
+@pytest.mark.long
 def test_another_chart_restarts_twelve_pipelines_a_few_at_a_time(stage: Stage, tmp_path: Path) -> None:
     """Injected: the chart of a later release, in which a master has longer to end."""
     later = shutil.copytree(THIS.chart, tmp_path / "spark-cluster")
@@ -256,6 +257,7 @@ def spec_hash(pipeline: Object) -> str:
     return str(pipeline["status"]["run"]["specHash"])
 
 
+@pytest.mark.long
 def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
     """`kubectl delete --force` waits for the finalizer; the documented patch removes it while no operator runs."""
     name, kubectl = FLEET[1], stage.kubectl
@@ -283,6 +285,7 @@ def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
     assert (row.epoch, row.offsets) == (committed.epoch + 1, committed.offsets)
 
 
+@pytest.mark.long
 def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
     """deletionPolicy Delete, with a run that holds the row; then nothing passes to Cassandra any more.
 

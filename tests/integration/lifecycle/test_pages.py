@@ -279,6 +279,7 @@ def three_tries(paging: PageState, name: str) -> list[float] | None:
     return got[:3] if len(got) > 2 else None
 
 
+@pytest.mark.long
 def test_a_silence_ends_and_what_is_still_wrong_is_sent(paging: PageState) -> None:
     """Silenced for hours, then for seconds. Beside it a suspended pipeline whose records Kafka is about to delete."""
     name, forgotten, hub = "silent", "forgotten", paging.hub

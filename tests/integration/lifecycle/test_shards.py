@@ -99,6 +99,7 @@ def test_the_pipelines_of_a_killed_operator_are_taken_over_and_the_others_passes
         eventually("the last one has all", lambda: owners(others[1:]).keys() >= set(PIPELINES), seconds=60)
 
 
+@pytest.mark.long
 def test_another_number_of_shards_waits_for_the_operators_that_have_the_old_one(
     installed: Installed, kubectl: Kubectl
 ) -> None:

@@ -149,6 +149,7 @@ async def test_every_way_to_fail_is_named_with_a_remedy(api: ApiServer, namespac
     assert found["exit code"].log == ("one", "the last line")
 
 
+@pytest.mark.long
 async def test_a_container_of_the_cluster_that_keeps_ending_is_named(
     api: ApiServer, namespace: str, testbed: Environment
 ) -> None:

@@ -32,6 +32,7 @@ def test_the_samples_are_those_of_the_feeds() -> None:
     assert (EXAMPLES / "shop" / "sessions" / "views.jsonl").read_bytes().splitlines() == views()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_sessions_that_are_over_are_in_the_table(tmp_path: Path) -> None:
     pipeline = read_pipeline(EXAMPLES / "shop" / "sessions" / "pipeline.yaml")

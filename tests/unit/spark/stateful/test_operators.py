@@ -125,7 +125,9 @@ def _keyed(events: DataFrame) -> Any:
     return events.selectExpr("cast(value as string) key").groupBy("key")
 
 
-@pytest.mark.parametrize("function", [with_rows, with_frames, with_group_state])
+@pytest.mark.parametrize(
+    "function", [with_rows, *(pytest.param(other, marks=pytest.mark.long) for other in (with_frames, with_group_state))]
+)
 def test_state_of_a_function_of_python_is_that_of_the_log_though_runs_are_killed(
     made: Callable[[], Pipeline],
     function: Callable[[DataFrame, StreamContext], DataFrame],
