@@ -7,6 +7,7 @@ while the other processes do not need them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -46,6 +47,9 @@ Then the longest first: begun last, one process would do it alone at the end.
 """
 
 
+SAID_EVERY = 120.0
+"""Seconds between two lines that say how far a run is: one of an hour on a machine that is slow today looks stuck."""
+
 MOST_SAID = 1500
 """Characters of a failure that are printed before the details."""
 
@@ -56,6 +60,31 @@ class BySuite(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return str(Path(file).parent) if file.startswith(SHARE_FIXTURES) else file
+
+
+class Progress:
+    """Says now and then how many tests have ended, after what time, and which file the last one was of."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._began = self._said = time.monotonic()
+        self._ended = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test at its end."""
+        now = time.monotonic()
+        self._ended += report.when == "teardown"
+        if now - self._said >= SAID_EVERY:
+            self._said = now
+            file = report.nodeid.partition("::")[0]
+            terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            terminal.write_line(f"\n{now - self._began:6.0f} s: {self._ended} tests, last of {file}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how far a run of several processes is."""
+    if config.getoption("numprocesses", default=None) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(config))
 
 
 @pytest.hookimpl(optionalhook=True)
