@@ -18,10 +18,11 @@ from present import present
 MOST, FITS = 1000, 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "restart",
     [
-        pytest.param({"maxAttempts": 0}, marks=pytest.mark.long, id="without a budget"),
+        pytest.param({"maxAttempts": 0}, id="without a budget"),
         pytest.param({"maxAttempts": 5}, id="with the budget that settling needs"),
     ],
 )

@@ -14,7 +14,7 @@ from simulation.history import History
 from simulation.playing import Play, play
 from simulation.scheduling import without_event_loop
 
-HISTORIES, SHARES = range(1000, 2000), 10
+HISTORIES, SHARES = range(1000, 2000), 20
 """Seeds that together reach every rule; those from 0 to 999 do not. `make test` plays the first share."""
 reached, played = Coverage(), set[int]()
 

@@ -193,6 +193,7 @@ class Mutation:
 
 
 LATE = {
+    "commits_are_unconditional",
     "death_needs_no_proof",
     "epoch_is_used_again",
     "mixed_output_is_not_recorded",
