@@ -54,6 +54,7 @@ def test_the_counts_of_late_and_unordered_flights_depend_on_the_records_alone(ho
     assert len(rows["hourly_departures"]) > len(table(rows))
 
 
+@pytest.mark.long
 def test_a_late_flight_counts_for_the_hour_in_which_it_left(hourly: StreamTest) -> None:
     """Due at 16:00 and gone at 13:41, so on the next day."""
     first = {**dataset.flights().event(0).fields, "month": 7, "sched_dep_time": 1600, "origin": "EWR"}

@@ -67,6 +67,7 @@ def edges() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_both_transforms_agree_on_every_edge_of_the_clock(
     spark: SparkSession, departures: ModuleType, departures_arrow: ModuleType, flights: list[Event]
 ) -> None:

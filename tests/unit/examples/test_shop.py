@@ -111,6 +111,7 @@ def behind(given: list[Records], delay: timedelta) -> list[Arrival]:
     return late
 
 
+@pytest.mark.long
 def test_an_order_has_the_newest_of_both_topics_whatever_arrives_first(spark: SparkSession) -> None:
     shop = Shop(merchants=3, every=timedelta(seconds=1))
     given = records(shop.orders(), shop.payments(), number=50)
@@ -120,6 +121,7 @@ def test_an_order_has_the_newest_of_both_topics_whatever_arrives_first(spark: Sp
     assert any(None not in row for row in found["order_status"])
 
 
+@pytest.mark.long
 def test_a_payment_that_is_sent_again_counts_once(spark: SparkSession) -> None:
     shop = Shop(merchants=3, every=MINUTE, again=0.25, again_within=20 * MINUTE)
     given = records(shop.payments(), number=150)

@@ -66,6 +66,7 @@ def select(request: Request, query: str) -> list[tuple[Any, ...]]:
         return database.execute(query).fetchall()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_batch_of_the_past_has_its_context_and_touches_no_fence(request_: Request) -> None:
     past = PastBatch(version=41, clock=CLOCK, spans={"t/0": (2, 9)}, is_repeated=True)

@@ -67,26 +67,30 @@ def count(batch: DataFrame, context: BatchContext) -> DataFrame:
     return batch.groupBy("partition").count()
 
 
+ONE_OF_EACH_CAUSE = [
+    (with_column(f.uuid), AGAIN),
+    (with_column(f.current_date), CLOCK),
+    (with_column(lambda: order_of_a_set("key")), SEED),
+    (by_place, ORDER),
+    (count, CUTS),
+]
+MORE = [
+    (with_column(f.current_timestamp), AGAIN),
+    (with_column(lambda: f.lit(time.time())), AGAIN),
+    (with_column(f.rand), AGAIN),
+    (with_column(lambda: f.lit(next(COUNTER))), AGAIN),
+    (with_column(lambda: f.lit(dt.datetime.now(UTC).year)), CLOCK),
+    (with_column(lambda: f.lit(date.today())), CLOCK),  # noqa: DTZ011 - what is found
+    (with_column(lambda: todays_date("key")), CLOCK),
+    (with_column(lambda: f.expr("date_trunc('year', now())")), CLOCK),
+    (with_column(lambda: f.lit(hash("shop"))), CLOCK),
+    (with_column(lambda: f.rand(1)), ORDER),
+]
+
+
 @pytest.mark.parametrize(
-    ("transform", "cause"),
-    [
-        (with_column(f.current_timestamp), AGAIN),
-        (with_column(lambda: f.lit(time.time())), AGAIN),
-        (with_column(f.uuid), AGAIN),
-        (with_column(f.rand), AGAIN),
-        (with_column(lambda: f.lit(next(COUNTER))), AGAIN),
-        (with_column(lambda: f.lit(dt.datetime.now(UTC).year)), CLOCK),
-        (with_column(lambda: f.lit(date.today())), CLOCK),  # noqa: DTZ011 - what is found
-        (with_column(lambda: todays_date("key")), CLOCK),
-        (with_column(f.current_date), CLOCK),
-        (with_column(lambda: f.expr("date_trunc('year', now())")), CLOCK),
-        (with_column(lambda: f.lit(hash("shop"))), CLOCK),
-        (with_column(lambda: order_of_a_set("key")), SEED),
-        (with_column(lambda: f.rand(1)), ORDER),
-        (by_place, ORDER),
-        (count, CUTS),
-    ],
-)  # fmt: skip
+    ("transform", "cause"), [*ONE_OF_EACH_CAUSE, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE)]
+)
 def test_rows_that_depend_on_more_than_the_records_are_found(spark: SparkSession, transform: Any, cause: str) -> None:
     with pytest.raises(AssertionError, match="depends on") as caught:
         BatchTest(spark, transform).assert_deterministic(RECORDS)

@@ -136,6 +136,7 @@ def test_state_of_a_function_of_python_is_that_of_the_log_though_runs_are_killed
     assert pipeline.outcome() == (ENDS, {(0, key): count for key, count in COUNTS.items()})
 
 
+@pytest.mark.long
 def test_operators_of_append_mode_make_the_rows_of_an_undisturbed_run_though_runs_are_killed(
     made: Callable[[], Pipeline],
 ) -> None:

@@ -64,18 +64,23 @@ LAST = partial(processed, "n long")
 TIMED = partial(processed, "n long", mode="ProcessingTime")
 
 
+ONE_OF_EACH_KIND = [
+    (COUNT, partial(counted, "count(1) + max(offset)"), "operator StateStoreSave.*value_schema"),
+    (LAST, partial(processed, "n long", lists=True), "last to ListState"),
+    (LAST, TIMED, "timeMode from NoTime to ProcessingTime"),
+]
+MORE = [
+    (COUNT, as_they_are, "stateStoreSave.*current batch: \\[\\]"),
+    (as_they_are, COUNT, "state directory is empty"),
+    (LAST, partial(processed, "n string"), "operator TransformWithState.*value_schema"),
+    (LAST, partial(processed, "n long, m long"), "operator TransformWithState.*value_schema"),
+    (TIMED, partial(processed, "n long", mode="ProcessingTime", ttl=60_000), "value_schema"),
+]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "named"),
-    [
-        (COUNT, partial(counted, "count(1) + max(offset)"), "operator StateStoreSave.*value_schema"),
-        (COUNT, as_they_are, "stateStoreSave.*current batch: \\[\\]"),
-        (as_they_are, COUNT, "state directory is empty"),
-        (LAST, partial(processed, "n string"), "operator TransformWithState.*value_schema"),
-        (LAST, partial(processed, "n long, m long"), "operator TransformWithState.*value_schema"),
-        (LAST, partial(processed, "n long", lists=True), "last to ListState"),
-        (LAST, TIMED, "timeMode from NoTime to ProcessingTime"),
-        (TIMED, partial(processed, "n long", mode="ProcessingTime", ttl=60_000), "value_schema"),
-    ],
+    [*ONE_OF_EACH_KIND, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE)],
 )
 def test_code_that_does_not_fit_its_state_plans_nothing(
     made: Callable[[], Pipeline],  # noqa: F811 - the fixture
@@ -122,6 +127,7 @@ def test_code_that_fits_its_state_resumes(
     assert pipeline.world.row().offsets == pipeline.world.log.ends
 
 
+@pytest.mark.long
 def test_query_starts_again_where_the_drivers_process_connects_late(
     made: Callable[[], Pipeline],  # noqa: F811 - the fixture
     tmp_path: Path,

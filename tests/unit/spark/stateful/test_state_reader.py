@@ -125,6 +125,7 @@ class Reading:
         return present(self.answer(rows=RowsQuestion(**asked)).refusal)
 
 
+@pytest.mark.long
 def test_counts_by_key_are_those_of_the_log(made: Callable[[], Pipeline], tmp_path: Path) -> None:  # noqa: F811
     pipeline = made()
     pipeline.function = by_value
@@ -168,6 +169,7 @@ def test_counts_by_key_are_those_of_the_log(made: Callable[[], Pipeline], tmp_pa
         ask_state(Reading(pipeline, tmp_path).committed, pipeline.chunks, RowsQuestion(operator=7))
 
 
+@pytest.mark.long
 def test_windows_are_as_they_were_last_written(made: Callable[[], Pipeline], tmp_path: Path) -> None:  # noqa: F811
     pipeline = made()
     pipeline.run()

@@ -277,6 +277,7 @@ def test_commits_have_the_event_time_of_the_batches_before(made: Callable[[], Pi
     assert len(reports) == len(pipeline.reports) - 2, "the first batch of a run has none before it"
 
 
+@pytest.mark.long
 def test_a_task_may_take_longer_than_a_connection_stands_still(
     made: Callable[[], Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -587,6 +588,7 @@ def without_duplicates(events: DataFrame, _: StreamContext) -> DataFrame:
     return once.select(F.lit(0).alias("minute"), F.lit("").alias("key"), F.col("offset").alias("count"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "named"),
     [(by_partition, "operator StateStoreSave.*key_schema"), (without_duplicates, "stateStoreSave.*dedupe")],
