@@ -118,6 +118,7 @@ def test_the_state_of_a_run_is_listed_queried_at_a_snapshot_and_exported(counted
     assert found == counted.now
 
 
+@pytest.mark.long
 def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_gone_on(
     counted: Counted, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_go
     assert found.sinks[0].equal > 0
 
 
+@pytest.mark.long
 def test_a_trial_continues_from_the_snapshot_with_new_code_and_writes_nothing(counted: Counted, tmp_path: Path) -> None:
     """The pipeline counted the first batch; the trial counts the second one on top of that state."""
     one = counted.pipeline

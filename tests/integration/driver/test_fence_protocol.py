@@ -117,6 +117,7 @@ def test_executors_that_import_for_long_report_progress_in_the_first_batch_of_a_
     assert_once(one, 800)
 
 
+@pytest.mark.long
 def test_a_row_whose_clock_is_far_ahead_ends_the_run_with_the_way_out(pipeline: Make) -> None:
     """Injected: a node whose clock was a day ahead wrote the row."""
     one = pipeline()
@@ -133,6 +134,7 @@ def test_a_row_whose_clock_is_far_ahead_ends_the_run_with_the_way_out(pipeline: 
     assert one.row().driver is None
 
 
+@pytest.mark.long
 def test_a_run_of_a_deleted_pipeline_neither_commits_nor_claims_in_the_new_one(pipeline: Make) -> None:
     one = pipeline()
     one.kafka.produce(one.topic, 2000)

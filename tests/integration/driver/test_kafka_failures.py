@@ -46,6 +46,7 @@ def produce(one: Pipeline, count: int, **options: Any) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.long
 def test_a_stop_while_kafka_is_down_exits_0_and_keeps_what_was_committed(one: Pipeline, kafka: Cluster) -> None:
     produce(one, 100)
     run = one.start()

@@ -89,6 +89,7 @@ def stands_still(run: Run, port: int) -> None:
         os.kill(jvm, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_stops_no_run(pipeline: Make) -> None:
     one = pipeline()
     one.kafka.produce(one.topic, 1_000)

@@ -81,6 +81,7 @@ def test_records_that_fail_are_set_aside_and_all_others_are_written(pipeline: Ma
     assert "CAST_INVALID_INPUT" in (other.error or "")
 
 
+@pytest.mark.long
 def test_code_that_always_fails_sets_nothing_aside(pipeline: Make) -> None:
     one = pipeline()
     one.kafka.produce(one.topic, 8)

@@ -141,6 +141,7 @@ def test_killed_and_frozen_drivers_leave_each_record_once(moved: InPostgresql) -
     assert changes[-1].is_held_as(moved.row())
 
 
+@pytest.mark.long
 def test_records_that_fail_are_letters_beside_the_fence(moved: InPostgresql) -> None:
     moved.kafka.produce(moved.topic, 20)
     spoil(moved, (1, UNREADABLE), (2, NOWHERE))

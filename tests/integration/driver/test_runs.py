@@ -123,6 +123,7 @@ def test_what_the_author_can_do_wrong(pipeline: Make, case: str) -> None:
         assert sum(high - low for low, high in verdict.batch.values()) == 100
 
 
+@pytest.mark.long
 def test_a_transform_that_makes_a_row_of_an_empty_batch_starts_and_writes_its_batches_alone(pipeline: Make) -> None:
     one = pipeline()
     one.kafka.produce(one.topic, 1000)

@@ -36,6 +36,7 @@ NEW = record(
 BROKEN = b"\0\0\0\0\1\xff"
 
 
+@pytest.mark.long
 def test_records_of_two_schemas_are_written_and_one_that_is_broken_is_set_aside(pipeline: Make) -> None:
     """Then a schema that the registry does not have is waited for."""
     schemas = Schemas()

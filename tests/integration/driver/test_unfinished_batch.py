@@ -85,6 +85,7 @@ def assert_once_each(one: Pipeline, began: dict[str, int]) -> None:
     assert wrong == []
 
 
+@pytest.mark.long
 def test_no_row_is_doubled_when_the_code_that_began_a_batch_finishes_it(pipeline: Make, tmp_path: Path) -> None:
     """Injected: SIGKILL of the old driver in the middle of a batch; the new code has other keys."""
     one, began = half_written(pipeline, tmp_path)

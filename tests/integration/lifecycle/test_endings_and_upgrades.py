@@ -320,6 +320,7 @@ def test_a_namespace_is_deleted_along_with_its_cassandra(stage: Stage) -> None:
         relay.speak()
 
 
+@pytest.mark.long
 def test_a_pipeline_moves_to_another_cluster_and_continues_there(stage: Stage) -> None:
     """A second API server with an operator of the same scope; the commands are those of the docs and the messages."""
     name, first = FLEET[2], stage.kubectl
