@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(
-    "workers", [pytest.param(1, id="worker"), pytest.param(0, id="no worker", marks=pytest.mark.long)]
+    "workers", [pytest.param(0, id="no worker"), pytest.param(1, id="worker", marks=pytest.mark.long)]
 )
 def test_the_standby_commits_next_after_a_kill_and_another_one_starts(
     applied: Applied, faults: Faults, workers: int
