@@ -34,6 +34,8 @@ SHARE_FIXTURES = (
 """Folders of which one process runs the whole, since their tests share what is slow to set up."""
 EARLY_FOLDERS = (
     "tests/integration/lifecycle/",
+    "tests/integration/cli/",
+    "tests/contract/",
     "tests/e2e/mistakes/",
     "tests/integration/driver/",
     "tests/integration/operator/",
@@ -42,8 +44,7 @@ EARLY_FOLDERS = (
 )
 """Of those that need Kafka and Cassandra, in this order, before all others.
 
-First lifecycle/ and mistakes/, which mostly wait, beside the e2e tests: Spark takes all CPUs in these and in driver/.
-Then the longest first: begun last, one process would do it alone at the end.
+First the folders of which one process runs the whole, then the longest: begun last, one process would do it alone.
 """
 
 
