@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,6 +184,17 @@ def test_hooks_wait_and_what_differs_from_the_commit_is_reported_corrected_or_pr
     delete_application(argo, kubectl, flights)
 
 
+def push_running(
+    argo: ArgoCD, repository: Repository, stream: Stream, text: str, *, more: tuple[Object, ...] = (), **spec: Any
+) -> str:
+    """Commit the pipeline of the stream, not suspended, and what else the commit has; return the commit."""
+    found = {**stream.manifest(**spec)["spec"], "suspend": False}
+    commit = repository.commit(files(stream.place, overlay="staging", code=CODE, more=more, **found), text)
+    if argo.kubectl.get(APPLICATION, stream.place.namespace):
+        argo.refresh(stream.place.namespace)
+    return commit
+
+
 @pytest.mark.timeout(1200)
 def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     argo: ArgoCD, place: Place, kubectl: Kubectl, stream: Stream, tmp_path: Path
@@ -192,12 +204,7 @@ def test_a_run_is_restarted_suspended_resumed_and_waited_for(
     app = application(place, argo, repository)
     app["spec"]["syncPolicy"]["automated"]["selfHeal"] = False  # it would take the actions' changes back
 
-    def push(text: str, *, more: tuple[Object, ...] = (), **spec: Any) -> str:
-        found = {**stream.manifest(**spec)["spec"], "suspend": False}
-        commit = repository.commit(files(place, overlay="staging", code=CODE, more=more, **found), text)
-        if argo.kubectl.get(APPLICATION, flights):
-            argo.refresh(flights)
-        return commit
+    push = functools.partial(push_running, argo, repository, stream)
 
     bad = push("bad", job={"entrypoint": "no_such_module:transform"})
     argo.kubectl.apply(app)
@@ -251,12 +258,7 @@ def test_new_code_is_applied_once_its_trial_has_passed(
     """The trial of examples/trials in the wave before: code that changes rows, and code that does not."""
     repository, pipeline, flights = Repository.made(tmp_path / "repository"), stream.pipeline, place.namespace
 
-    def push(text: str, *, more: tuple[Object, ...] = (), **spec: Any) -> str:
-        found = {**stream.manifest(**spec)["spec"], "suspend": False}
-        commit = repository.commit(files(place, overlay="staging", code=CODE, more=more, **found), text)
-        if argo.kubectl.get(APPLICATION, flights):
-            argo.refresh(flights)
-        return commit
+    push = functools.partial(push_running, argo, repository, stream)
 
     first = push("first", more=(later("first"),))
     argo.kubectl.apply(application(place, argo, repository))
