@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from fencepost.fence import FenceRow
@@ -132,8 +132,18 @@ class _Case:
     def completed(self, status: TrialStatus, note: str = "") -> TrialStatus:
         """Return the status of a trial that has compared rows; it is ready unless its promotion is refused."""
         is_refused = promotion.is_refused(status.promotion)
-        message = result.summary(status, note)
+        message = f"{result.summary(status, note)}{self.shortened(status)}"
         return self.says(status, Reason.TRIED, message, is_over=is_refused, is_ready=not is_refused)
+
+    def shortened(self, status: TrialStatus) -> str:
+        """Return where the trial begins if spec.since.duration reaches beyond the pipeline's history, else ''."""
+        spec, after = self.trial.spec, status.written_after
+        if not isinstance(spec, TrialSpec) or spec.since.duration is None or after is None:
+            return ""
+        first = datetime.fromtimestamp(after / 1e6, UTC)
+        if first <= self.trial.created_at - timedelta(seconds=spec.since.duration):
+            return ""
+        return f". The pipeline's history begins at {first:%Y-%m-%dT%H:%M:%SZ}, later than spec.since.duration asks for"
 
     def over(self, reason: Reason, message: str, *remedies: str, stop: bool = False) -> TrialDecision:
         """End the trial without a result."""
@@ -280,7 +290,8 @@ def _pinned(case: _Case, pipeline: Pipeline, spec: Spec, row: FenceRow, start: S
         records=0,
     )
     message = f"Starting the new code on {total} records of StreamingPipeline {pipeline.key.name}"
-    return TrialDecision(status=case.says(status, Reason.TRYING, message), again=0.0)
+    said = case.says(status, Reason.TRYING, f"{message}{case.shortened(status)}")
+    return TrialDecision(status=said, again=0.0)
 
 
 def _watch(case: _Case, spec: TrialSpec, pipeline: Pipeline) -> TrialDecision:

@@ -136,6 +136,17 @@ def test_what_is_read_is_recorded_before_the_job_exists() -> None:
     assert (status.written_after, status.written_until, status.records_total) == (1_000, 2_000, 38)
 
 
+def test_a_duration_that_reaches_beyond_the_history_is_named_in_the_messages() -> None:
+    one, minute = pipeline(), timedelta(minutes=1)
+    for first, expected in ((NOW - 30 * minute, True), (NOW - 62 * minute, False)):
+        clock = int(first.timestamp() * 1_000_000)
+        before = decide(trial(), facts(one, start=Known(replace(START, clock=clock)))).status
+        done = job(finished=True, report=report(), exit_code=0)
+        after = decide(trial(before), facts(one, job=Known(done))).status
+        said = f"history begins at {first:%Y-%m-%dT%H:%M:%SZ}"
+        assert [said in status.message for status in (before, after)] == [expected, expected]
+
+
 WAITING: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "the row is not known": ({"row": UNSEEN}, "no answer"),
     "the start is not known": ({"start": UNSEEN}, "no answer"),
