@@ -38,84 +38,91 @@ class Entry:
 
 
 COMMANDS: Final = {
-    "init": Entry("init:init", "Write a new project: function, test, table, pipeline.yaml, Dockerfile and CI file."),
+    "init": Entry(
+        "authoring.init:init", "Write a new project: function, test, table, pipeline.yaml, Dockerfile and CI file."
+    ),
     "advise": Entry(
-        "advise:advise",
+        "pipeline.advise:advise",
         "Advise on memory, workers and batches, from what the newest code took by the history of the fence row.",
     ),
     "bundle": Entry(
-        "bundle:bundle",
+        "pipeline.bundle:bundle",
         "Write an archive with what the cluster has of a pipeline: no Secrets, and no values of variables.",
     ),
     "certify": Entry(
-        "certify:certify",
+        "checkpoint.certify:certify",
         "Try what Fencepost needs of a store, in a keyspace or a schema that is dropped; exit code 1: not all.",
     ),
     "check": Entry(
-        "check:check",
+        "authoring.check:check",
         "Find what is wrong with a manifest, its code or an image, before it runs; exit code 1 if something is.",
     ),
     "console": Entry(
-        "console:console", "Show pipelines in a browser, with your kubeconfig's rights; nothing can be changed there."
+        "pipeline.console:console",
+        "Show pipelines in a browser, with your kubeconfig's rights; nothing can be changed there.",
     ),
-    "explain": Entry("explain:explain", "Explain what a pipeline's conditions mean and what to do."),
+    "explain": Entry("pipeline.explain:explain", "Explain what a pipeline's conditions mean and what to do."),
     "failover": Entry(
-        "lifecycle:failover",
+        "pipeline.lifecycle:failover",
         "Move a pipeline to the Kubernetes cluster that waits for it, after its batch is committed (spec.failover).",
     ),
     "logs": Entry(
-        "logs:logs",
+        "pipeline.logs:logs",
         "Show the log of the current or the last run's driver; without its pod, the lines that outlived it.",
     ),
     "offsets": Entry(
-        "offsets:offsets",
+        "checkpoint.offsets:offsets",
         "Show for each partition the log's begin and end, what is committed and planned, and the lag.",
     ),
     "replay": Entry(
-        "replay:replay",
+        "authoring.replay:replay",
         "Run one past batch on this machine: the same records, token and version, and rows in a SQLite file alone.",
     ),
     "restart": Entry(
-        "lifecycle:restart",
+        "pipeline.lifecycle:restart",
         "Start a new run: at once where one waits or has failed for good, after its batch where one streams.",
     ),
-    "resume": Entry("lifecycle:resume", "Let a suspended pipeline continue from its last commit (spec.suspend)."),
-    "rewind": Entry("rewind:rewind", "Let the pipeline read records again, as one PipelineRewind."),
-    "run": Entry("run:run", "Run a pipeline on this machine; its rows go to tables of a SQLite file."),
+    "resume": Entry(
+        "pipeline.lifecycle:resume", "Let a suspended pipeline continue from its last commit (spec.suspend)."
+    ),
+    "rewind": Entry("checkpoint.rewind:rewind", "Let the pipeline read records again, as one PipelineRewind."),
+    "run": Entry("authoring.run:run", "Run a pipeline on this machine; its rows go to tables of a SQLite file."),
     "sample": Entry(
-        "sample:sample", "Write records of a pipeline's topics to a file that `run --local` and tests read."
+        "authoring.sample:sample", "Write records of a pipeline's topics to a file that `run --local` and tests read."
     ),
     "suspend": Entry(
-        "lifecycle:suspend",
+        "pipeline.lifecycle:suspend",
         "Stop a pipeline after its batch is committed, and remove its Spark cluster (spec.suspend).",
     ),
-    "fence": Entry("fence:app", "The fence row, its history, and their proof."),
-    "dead-letters": Entry("dead_letters:app", "The records that a driver set aside because each fails alone."),
-    "retention": Entry("retention:app", "How long Kafka keeps the topics' records."),
-    "snapshots": Entry("snapshots:app", "Immutable copies of the committed offsets."),
-    "state": Entry("state:app", "The committed state of a stateful pipeline, which may run meanwhile."),
+    "fence": Entry("checkpoint.fence:app", "The fence row, its history, and their proof."),
+    "dead-letters": Entry(
+        "checkpoint.dead_letters:app", "The records that a driver set aside because each fails alone."
+    ),
+    "retention": Entry("checkpoint.retention:app", "How long Kafka keeps the topics' records."),
+    "snapshots": Entry("checkpoint.snapshots:app", "Immutable copies of the committed offsets."),
+    "state": Entry("checkpoint.state:app", "The committed state of a stateful pipeline, which may run meanwhile."),
     "trial": Entry(
-        "trial:app",
+        "pipeline.trial:app",
         "New code on committed records beside the running pipeline, compared with the rows of its tables.",
     ),
-    "autoscale": Entry("autoscale:app", "The number of workers by load."),
+    "autoscale": Entry("pipeline.autoscale:app", "The number of workers by load."),
 }
 """In the order of the help."""
 
 ADAPTERS: Final = {
-    "cluster": "kubernetes_api:KubeconfigCluster",
-    "objects": "pipeline_objects:KubeconfigObjects",
+    "cluster": "kubernetes.api:KubeconfigCluster",
+    "objects": "kubernetes.pipeline_objects:KubeconfigObjects",
     "store": "fence_stores:open_store",
-    "log": "kafka_log:watermarks",
-    "leader_epoch": "kafka_epochs:leader_epoch",
-    "configs": "kafka_settings:open_settings",
-    "producer": "kafka_producer:open_producer",
-    "records": "kafka_records:read_records",
-    "parquet": "parquet_process:write_parquet",
+    "log": "kafka.log:watermarks",
+    "leader_epoch": "kafka.epochs:leader_epoch",
+    "configs": "kafka.settings:open_settings",
+    "producer": "kafka.producer:open_producer",
+    "records": "kafka.records:read_records",
+    "parquet": "processes.parquet:write_parquet",
     "state": "state_reader:ask_state",
-    "code": "code_process:check_code",
+    "code": "processes.code:check_code",
     "image": "containers:inspect_image",
-    "local": "local_process:run_local",
+    "local": "processes.local:run_local",
     "serve": "web_server:serve",
     "certify": "certification:certify_store",
 }

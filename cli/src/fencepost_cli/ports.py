@@ -491,7 +491,7 @@ class Ports:
     store: Callable[[FenceAccess], AbstractContextManager[Store]]
     log: Callable[[KafkaAccess], Watermarks]
     leader_epoch: Callable[[KafkaAccess, str, int, int], int]
-    """Returns that of the record at an offset of a topic and partition; see `fencepost_cli.stores.kafka_epochs`."""
+    """Returns that of the record at an offset of a topic and partition; see `fencepost_cli.stores.kafka.epochs`."""
     configs: Callable[[KafkaAccess], AbstractContextManager[TopicConfigs]]
     producer: Callable[[KafkaAccess], AbstractContextManager[Producer]]
     records: ReadRecords

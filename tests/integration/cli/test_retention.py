@@ -13,8 +13,8 @@ from fencepost.contract import KafkaSource
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess, NewRecord
 from fencepost_cli.retention import ANNOTATION, SIZE, TIME, Change, Setting, TopicSettings
-from fencepost_cli.stores.kafka_producer import open_producer
-from fencepost_cli.stores.kafka_settings import KafkaSettings, open_settings
+from fencepost_cli.stores.kafka.producer import open_producer
+from fencepost_cli.stores.kafka.settings import KafkaSettings, open_settings
 from harness.waiting import eventually
 from integration.cli.scene import Scene, on_the_api_server
 from integration.kafka.accounts import Topic, properties_of, topic_of, wait_granted

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_cli.commands.bundle import TAIL
+from fencepost_cli.commands.pipeline.bundle import TAIL
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Related
 from fencepost_cli.support_bundle import Covers, archive_of

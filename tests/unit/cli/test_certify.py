@@ -10,7 +10,7 @@ import pytest
 from fencepost.contract import CassandraEndpoint, CassandraTls, PostgresqlEndpoint, PostgresqlTls
 from fencepost.fence import FenceCredentialsRejected
 from fencepost.fence.postgresql.session import Session
-from fencepost_cli.commands.certify import PASSWORD, POSTGRESQL_PASSWORD
+from fencepost_cli.commands.checkpoint.certify import PASSWORD, POSTGRESQL_PASSWORD
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Certified, StoreToCertify
 from fencepost_cli.stores import certification

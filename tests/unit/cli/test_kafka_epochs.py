@@ -7,7 +7,7 @@ import pytest
 from fencepost.contract import KafkaEndpoint
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
-from fencepost_cli.stores import kafka_epochs
+from fencepost_cli.stores.kafka import epochs as kafka_epochs
 
 PROPERTIES: list[dict[str, str]] = [
     {},

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from fakes.tls_proxy import Authority, tls_in_front_of
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
-from fencepost_cli.stores.kafka_names import client_of, servers_of
+from fencepost_cli.stores.kafka.names import client_of, servers_of
 
 NAME = "kafka.data.svc"
 CLIENTS: list[Callable[[dict[str, Any]], Any]] = [

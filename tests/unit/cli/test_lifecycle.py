@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import fencepost_cli.commands.lifecycle
+import fencepost_cli.commands.pipeline.lifecycle
 from fencepost_operator.api import FAIL_OVER_ANNOTATION, PAUSED_ANNOTATION, RETRY_ANNOTATION, ObjectKey
 from unit.cli.test_explain import SINCE, condition, world_with
 from unit.cli.world import KEY, World
@@ -65,7 +65,7 @@ def test_a_restart_that_would_have_no_effect_is_refused(world: World) -> None:
 
 
 def test_a_wait_ends_when_the_operator_has_done_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fencepost_cli.commands.lifecycle, "POLL", 0)
+    monkeypatch.setattr(fencepost_cli.commands.pipeline.lifecycle, "POLL", 0)
     asked: list[Any] = []
 
     def seen(_: float) -> None:
@@ -78,7 +78,7 @@ def test_a_wait_ends_when_the_operator_has_done_it(world: World, monkeypatch: py
     late = world.run("resume", "shop/orders", "--wait", "60")
     assert late.exit_code == 0  # it streams, as its status has it
     world.body["status"]["conditions"] = []
-    monkeypatch.setattr(fencepost_cli.commands.lifecycle, "_wait", _refuses)
+    monkeypatch.setattr(fencepost_cli.commands.pipeline.lifecycle, "_wait", _refuses)
     assert "fencepost explain" in world.refused("resume", "shop/orders", "--wait", "1")
 
 

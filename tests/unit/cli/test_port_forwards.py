@@ -16,9 +16,9 @@ import pytest
 
 from fakes.portforward_server import PortForwardServer, pod, service
 from fencepost_cli.errors import CliError
-from fencepost_cli.stores import port_forwards
-from fencepost_cli.stores.cluster_names import Backend, Place, backends, places, problem
-from fencepost_cli.stores.port_forwards import PortForwards
+from fencepost_cli.stores.kubernetes import port_forwards
+from fencepost_cli.stores.kubernetes.cluster_names import Backend, Place, backends, places, problem
+from fencepost_cli.stores.kubernetes.port_forwards import PortForwards
 
 NAME = "db.data.svc.cluster.local"
 

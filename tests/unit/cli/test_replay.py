@@ -221,7 +221,7 @@ class TestCompare:
         assert "shop.orders, topic orders, partition 0, offset 8: is not there" in ended.output
 
     def test_rows_that_are_not_looked_up_are_counted(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fencepost_cli.commands.replay.MOST_COMPARED", 3)
+        monkeypatch.setattr("fencepost_cli.commands.authoring.replay.MOST_COMPARED", 3)
         (table,) = scene.replay(4, "--compare", code=1)["tables"]
         assert (table["missing"], table["rowsBeyond"]) == (3, 1)
         ended = scene.world.run("replay", "shop/orders", "--version", "4", "--compare")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost_cli.commands import rewind as rewind_command
+from fencepost_cli.commands.checkpoint import rewind as rewind_command
 from fencepost_operator.api import ResolvedTarget, RewindSpec, RewindStatus, RewindTarget, StepState, StepStatus
 from unit.cli.world import World
 

@@ -20,7 +20,7 @@ from fencepost_cli.errors import CliError
 from fencepost_cli.local.request import read_pipeline
 from fencepost_cli.local.watched_files import WatchedFiles
 from fencepost_cli.ports import LocalEnd, Ports
-from fencepost_cli.stores import local_process
+from fencepost_cli.stores.processes import local as local_process
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STOPPED = Verdict(exit_code=int(ExitCode.STOPPED), reason=Reason.STOPPED, message="stopped", remedy="")

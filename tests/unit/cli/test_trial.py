@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencepost_cli.commands import trial as trial_command
+from fencepost_cli.commands.pipeline import trial as trial_command
 from fencepost_cli.ports import Related
 from fencepost_operator.api import (
     ACCEPT_CODE_ANNOTATION,

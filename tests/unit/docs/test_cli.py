@@ -17,7 +17,7 @@ from fencepost.local.record_lines import FileRecord
 from fencepost.state.progress import Committed
 from fencepost.state.questions import Answer, Rows
 from fencepost.state.tree import StoredFile
-from fencepost_cli.commands.certify import PASSWORD
+from fencepost_cli.commands.checkpoint.certify import PASSWORD
 from fencepost_cli.ports import Related
 from fencepost_cli.projects.project import Choices, Ci, project_files, write_project
 from fencepost_cli.retention import ANNOTATION

@@ -14,7 +14,7 @@ import pytest
 
 from fencepost.local.request import Event
 from fencepost_cli.local.request import LocalOptions, read_pipeline, request
-from fencepost_cli.stores.local_process import run_local
+from fencepost_cli.stores.processes.local import run_local
 from flights.dataset import flights
 from shop.expectation import Arrival, sessions
 from shop.feeds import Shop

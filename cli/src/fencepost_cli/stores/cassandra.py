@@ -36,8 +36,8 @@ from fencepost_cli.access import tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import CassandraAccess, Column
 from fencepost_cli.stores.bounded_history import bounded
-from fencepost_cli.stores.cluster_names import dialled
 from fencepost_cli.stores.fence_errors import Remedies, explained
+from fencepost_cli.stores.kubernetes.cluster_names import dialled
 from fencepost_operator.adapters.cassandra.guarded_connection import BoundedConnection
 
 REQUEST_TIMEOUT: Final = 20.0

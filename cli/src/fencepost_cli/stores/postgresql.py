@@ -29,8 +29,8 @@ from fencepost_cli.access import postgresql_tls_by_name
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Column, PostgresqlAccess
 from fencepost_cli.stores.bounded_history import bounded
-from fencepost_cli.stores.cluster_names import dialled
 from fencepost_cli.stores.fence_errors import Remedies, explained
+from fencepost_cli.stores.kubernetes.cluster_names import dialled
 from fencepost_operator.adapters.postgresql.relay import relayed
 
 REQUEST_TIMEOUT: Final = 20.0

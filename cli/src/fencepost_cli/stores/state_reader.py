@@ -19,7 +19,7 @@ from fencepost.state.questions import READER, Answer, OperatorsQuestion, Request
 from fencepost.state.reading import readable
 from fencepost_cli.errors import CliError
 from fencepost_cli.stores.cassandra import PATIENCE
-from fencepost_cli.stores.spark_process import NO_ANSWER, check_installed, variables
+from fencepost_cli.stores.processes.spark import NO_ANSWER, check_installed, variables
 
 
 def ask_state(

@@ -15,8 +15,8 @@ from fencepost.kafka.answers import refusal
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
-from fencepost_cli.stores.kafka_names import client_of
-from fencepost_cli.stores.kafka_records import consumer_properties
+from fencepost_cli.stores.kafka.names import client_of
+from fencepost_cli.stores.kafka.records import consumer_properties
 
 READ_WITHIN: Final = 30.0
 """Seconds."""

@@ -19,8 +19,8 @@ from fencepost.kafka.log import QUIET
 from fencepost.local.record_lines import EPOCH, FileRecord
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
-from fencepost_cli.stores.kafka_log import connection_properties
-from fencepost_cli.stores.kafka_names import client_of
+from fencepost_cli.stores.kafka.log import connection_properties
+from fencepost_cli.stores.kafka.names import client_of
 
 QUIET_FOR: Final = 30.0
 """Seconds without a record after which the read fails."""

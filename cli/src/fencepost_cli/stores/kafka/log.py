@@ -14,7 +14,7 @@ from fencepost.errors import DependencyDown
 from fencepost.kafka.log import QUIET, KafkaLog
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Dial, KafkaAccess
-from fencepost_cli.stores.kafka_names import client_of, servers_of
+from fencepost_cli.stores.kafka.names import client_of, servers_of
 
 PATIENCE: Final = 10.0
 """Seconds to wait for Kafka, and one request more."""

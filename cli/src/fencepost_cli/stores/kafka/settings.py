@@ -25,7 +25,7 @@ from fencepost.kafka.answers import MISSING, refusal
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess
 from fencepost_cli.retention import SETTINGS, Change, Setting, TopicSettings
-from fencepost_cli.stores.kafka_log import admin_of, connection_properties
+from fencepost_cli.stores.kafka.log import admin_of, connection_properties
 
 ANSWER_WITHIN: Final = 10.0
 """Seconds of one request."""

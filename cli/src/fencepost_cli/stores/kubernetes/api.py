@@ -13,9 +13,9 @@ from kubernetes.aio.client import Configuration
 from fencepost.contract import ContractError, DriverConfig, split_offset_key
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Annotation, Found, Unread
-from fencepost_cli.stores.kubeconfig import answered, configured
-from fencepost_cli.stores.pipeline_objects import created
-from fencepost_cli.stores.port_forwards import PortForwards
+from fencepost_cli.stores.kubernetes.kubeconfig import answered, configured
+from fencepost_cli.stores.kubernetes.pipeline_objects import created
+from fencepost_cli.stores.kubernetes.port_forwards import PortForwards
 from fencepost_operator.adapters.kubernetes.api_server import CONFIG_MAPS, ApiServer, Gone, Resource
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
 from fencepost_operator.api import (

@@ -16,8 +16,8 @@ from fencepost.kafka.answers import MISSING, REFUSALS, refusal
 from fencepost.kafka.log import QUIET
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import KafkaAccess, NewRecord
-from fencepost_cli.stores.kafka_log import connection_properties
-from fencepost_cli.stores.kafka_names import client_of
+from fencepost_cli.stores.kafka.log import connection_properties
+from fencepost_cli.stores.kafka.names import client_of
 
 STORED_WITHIN: Final = 30.0
 """Seconds for which one record is tried."""

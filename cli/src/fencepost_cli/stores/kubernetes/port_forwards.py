@@ -20,7 +20,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Dial
-from fencepost_cli.stores.cluster_names import Backend, Place, backends, places, problem, resolves, selector
+from fencepost_cli.stores.kubernetes.cluster_names import Backend, Place, backends, places, problem, resolves, selector
 from fencepost_operator.adapters.kubernetes.api_server import PODS, SERVICES, ApiServer, Json, Resource
 from fencepost_operator.errors import Denied, PortError
 

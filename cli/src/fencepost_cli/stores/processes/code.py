@@ -10,7 +10,7 @@ from fencepost.contract import ContractError
 from fencepost.contract.code_check import CHECKER, CodeAnswer, CodeProblem, CodeRequest
 from fencepost_cli.errors import CliError
 from fencepost_cli.stores.containers import run_in_image
-from fencepost_cli.stores.spark_process import check_installed, variables
+from fencepost_cli.stores.processes.spark import check_installed, variables
 
 
 def check_code(request: CodeRequest, image: str | None) -> Sequence[CodeProblem]:

@@ -15,11 +15,11 @@ import typer
 from fencepost.contract import CassandraSink, DeclaredSink, ExitCode, Reason, SqliteSink
 from fencepost.local.record_lines import line_of
 from fencepost.local.request import Event, PastBatch, Request
+from fencepost_cli.commands.authoring.replay_output import describe, facts, print_comparisons
+from fencepost_cli.commands.authoring.run_output import Progress, show_log
 from fencepost_cli.commands.confirmation import check_terminal
 from fencepost_cli.commands.options import Needs, Target, of_pipeline
 from fencepost_cli.commands.output import print_json, print_line, working
-from fencepost_cli.commands.replay_output import describe, facts, print_comparisons
-from fencepost_cli.commands.run_output import Progress, show_log
 from fencepost_cli.errors import CliError
 from fencepost_cli.errors import ExitCode as CommandExit
 from fencepost_cli.history.past_batch import Found, find, missing

@@ -15,7 +15,7 @@ from fencepost.contract.codec import ContractError
 from fencepost.local.request import DEBUGGER, PROCESS, Event, Request
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import LocalEnd
-from fencepost_cli.stores.spark_process import NO_ANSWER, check_installed, variables
+from fencepost_cli.stores.processes.spark import NO_ANSWER, check_installed, variables
 
 LOOK: Final = 0.5
 """Seconds between two looks at what may end the process."""

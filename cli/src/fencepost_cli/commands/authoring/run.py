@@ -13,10 +13,10 @@ import typer
 from fencepost.contract import ExitCode as RunExit
 from fencepost.contract import Verdict
 from fencepost.local.request import Request
+from fencepost_cli.commands.authoring.run_output import Progress, show_log
 from fencepost_cli.commands.confirmation import check_terminal
 from fencepost_cli.commands.options import parse_place, ports_of
 from fencepost_cli.commands.output import note, print_error
-from fencepost_cli.commands.run_output import Progress, show_log
 from fencepost_cli.errors import CliError
 from fencepost_cli.local import database_file
 from fencepost_cli.local.request import LocalOptions, read_pipeline, request

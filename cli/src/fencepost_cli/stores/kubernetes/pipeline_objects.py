@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from fencepost_cli.errors import CliError
 from fencepost_cli.ports import Json, Listing, Related
-from fencepost_cli.stores.kubeconfig import answered, configured
-from fencepost_cli.stores.text_answers import text_answers
+from fencepost_cli.stores.kubernetes.kubeconfig import answered, configured
+from fencepost_cli.stores.kubernetes.text_answers import text_answers
 from fencepost_operator.adapters.kubernetes.api_server import EVENTS, JOBS, PODS, AlreadyExists, ApiServer, Resource
 from fencepost_operator.adapters.kubernetes.objects import KubernetesObjects
 from fencepost_operator.api import (

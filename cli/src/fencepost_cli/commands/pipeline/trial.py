@@ -13,7 +13,7 @@ from fencepost.fence.snapshots import NAME
 from fencepost_cli.commands.confirmation import ask
 from fencepost_cli.commands.options import Named, of_object, of_trial, parse_moment, parse_span
 from fencepost_cli.commands.output import note, print_json, print_line, working
-from fencepost_cli.commands.trial_output import print_trial, print_trials, trial_json
+from fencepost_cli.commands.pipeline.trial_output import print_trial, print_trials, trial_json
 from fencepost_cli.errors import CliError, ExitCode
 from fencepost_cli.ports import Json, Related
 from fencepost_cli.trials import checked_spec, outcome, parse_bounds

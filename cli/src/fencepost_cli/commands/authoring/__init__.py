@@ -1,0 +1,1 @@
+"""Commands for new code, before it runs in a cluster."""

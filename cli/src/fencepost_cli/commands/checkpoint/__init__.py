@@ -1,0 +1,1 @@
+"""Commands for what a pipeline has committed, and its records."""

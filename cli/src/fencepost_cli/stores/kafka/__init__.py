@@ -1,0 +1,1 @@
+"""Kafka, asked with the properties of a pipeline."""

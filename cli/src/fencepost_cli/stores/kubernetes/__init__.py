@@ -1,0 +1,1 @@
+"""Kubernetes, by the user's kubeconfig."""

@@ -1,0 +1,1 @@
+"""Processes that this machine runs for a command."""
