@@ -19,7 +19,7 @@ from fencepost_operator.api import Reason
 from fencepost_operator.decision.reporting.conditions import OFFLINE_AFTER
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Unreachable
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 from present import present
 
 CONFIG: Final = replace(POLICY, page_not_ready_after=60.0, page_resolve_after=60.0)

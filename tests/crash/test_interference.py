@@ -21,7 +21,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Busy, Conflict, Rejected, Unreachable
 from fencepost_operator.observation import ClusterObject, References
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 from present import present
 
 

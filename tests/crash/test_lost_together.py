@@ -13,7 +13,7 @@ import pytest
 from crash.test_planned_restarts import Fleet
 from fakes.drivers import Driver
 from fencepost_operator.api import ObjectKey, Reason
-from fencepost_operator.runtime.replacement_permits import FEW, PERIOD
+from fencepost_operator.runtime.permits.replacement import FEW, PERIOD
 from present import present
 
 PATIENCE = 10

@@ -19,7 +19,7 @@ from fakes.stepping_clock import SteppingClock
 from fakes.world import World
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, State, read_pipeline
 from fencepost_operator.observation import PodIssue
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 from present import present
 
 LIMITED = replace(POLICY, max_concurrent_restarts=2)

@@ -24,7 +24,7 @@ from fencepost_operator.decision.rewind import machine
 from fencepost_operator.desired.jobs import run_config
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.observation import PodIssue
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 from present import present
 
 NAME = ObjectKey(KEY.namespace, "back")

@@ -19,7 +19,7 @@ from fakes.ports import ports_of
 from fakes.world import RefusedError, World
 from fencepost_operator.api import ObjectKey, ReconcileConfig
 from fencepost_operator.errors import Conflict, PortError, Unreachable
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from fakes.ports import FakeClock
 from fencepost_operator.errors import Conflict, Unreachable
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import LeaseRecord
-from fencepost_operator.runtime.leadership import RENEWAL, Leadership
-from fencepost_operator.runtime.shards import Shards, shard_of
+from fencepost_operator.runtime.replicas.leadership import RENEWAL, Leadership
+from fencepost_operator.runtime.replicas.shards import Shards, shard_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from fakes.lease import START, FakeLeases, FakeShardLeases
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.ports import LeaseRecord
-from fencepost_operator.runtime.shards import Shards, shard_of
+from fencepost_operator.runtime.replicas.shards import Shards, shard_of
 
 PIPELINES = tuple(ObjectKey(f"team-{number % 7}", f"pipeline-{number}") for number in range(40))
 _SETTLED = 12

@@ -18,7 +18,7 @@ from fakes.world import World
 from fencepost.fence import FenceRow
 from fencepost_operator.api import Condition, ObjectKey, Pipeline, ReconcileConfig, State, condition_of, read_pipeline
 from fencepost_operator.errors import PortError, Unreachable
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 
 POLICY = ReconcileConfig(cluster_uid="cluster-1")
 ROW = "default/shop/orders"

@@ -13,9 +13,9 @@ from fakes.ports import ports_of
 from fencepost_operator.api import ObjectKey, Pipeline, ReconcileConfig, Status
 from fencepost_operator.errors import PortError, Unreachable
 from fencepost_operator.ports import Ports
-from fencepost_operator.runtime.reconciler import Reconciler
-from fencepost_operator.runtime.replacement_permits import ReplacementPermits
-from fencepost_operator.runtime.restart_permits import RestartPermits
+from fencepost_operator.runtime.passes.reconciler import Reconciler
+from fencepost_operator.runtime.permits.replacement import ReplacementPermits
+from fencepost_operator.runtime.permits.restart import RestartPermits
 from simulation import events as e
 from simulation.failure import require
 from simulation.invariants import HOT_LOOP, Pass

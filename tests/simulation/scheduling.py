@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from fencepost_operator.runtime import observer, reconciler, rewind_observer, signs_of_life
+from fencepost_operator.runtime.passes import observer, reconciler, rewind_observer, signs_of_life
 from simulation.shortcuts import kept_results, quick_copies, swapped
 
 

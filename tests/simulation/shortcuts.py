@@ -21,7 +21,7 @@ from fencepost_operator.decision.rules import preconditions, rollback, start
 from fencepost_operator.decision.specs import revisions, rollout
 from fencepost_operator.desired.identity.hashes import Fingerprints, fingerprints
 from fencepost_operator.desired.identity.revision import revision_of
-from fencepost_operator.runtime import observer
+from fencepost_operator.runtime.passes import observer
 
 T = TypeVar("T")
 

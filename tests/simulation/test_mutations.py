@@ -29,7 +29,8 @@ from fencepost_operator.decision.rewind import target
 from fencepost_operator.decision.rules import handoff, health, preconditions, restart, start
 from fencepost_operator.decision.run import blindness, liveness, open_batch, takeover
 from fencepost_operator.observation import Known, Liveness, Observation, RunList, Unknown
-from fencepost_operator.runtime import attempts, clock_steps, observer, reconciler
+from fencepost_operator.runtime import clock_steps
+from fencepost_operator.runtime.passes import attempts, observer, reconciler
 from simulation import events, operators
 from simulation.__main__ import MODEL
 from simulation.broken_fence import commits_are_unconditional, zombies_write_later

@@ -46,16 +46,16 @@ from fencepost_operator.pager_setup import heartbeat_of, pager_of
 from fencepost_operator.ports import Ports, TrialPorts, Uncounted
 from fencepost_operator.runtime.census import Census
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.leadership import LeaseLost
 from fencepost_operator.runtime.metrics.page_delivery import PrometheusPageMetrics
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
 from fencepost_operator.runtime.metrics.scrapes import Scrapes
 from fencepost_operator.runtime.metrics.tls_endpoint import SecureMetrics
+from fencepost_operator.runtime.passes.reconciler import Reconciler
+from fencepost_operator.runtime.passes.trial_reconciler import TrialReconciler
 from fencepost_operator.runtime.probes import Probes
-from fencepost_operator.runtime.reconciler import Reconciler
-from fencepost_operator.runtime.shard_loops import ShardLoops
-from fencepost_operator.runtime.shards import Shards
-from fencepost_operator.runtime.trial_reconciler import TrialReconciler
+from fencepost_operator.runtime.replicas.leadership import LeaseLost
+from fencepost_operator.runtime.replicas.shard_loops import ShardLoops
+from fencepost_operator.runtime.replicas.shards import Shards
 from fencepost_operator.runtime.watches import watch
 from fencepost_operator.settings import Settings
 

@@ -16,7 +16,7 @@ from fencepost_operator.api import FAIL_OVER_ANNOTATION, FINISHED_LABEL, State
 from fencepost_operator.decision.failover import MISSED, SIGN_INTERVAL
 from fencepost_operator.desired.names import sign_key
 from fencepost_operator.observation import PodIssue
-from fencepost_operator.runtime.signs_of_life import LONGEST_GAP
+from fencepost_operator.runtime.passes.signs_of_life import LONGEST_GAP
 from simulation.failover.history import (
     REGIONS,
     CutOff,

@@ -14,8 +14,8 @@ from fencepost_operator.decision.context import Context, RunContext
 from fencepost_operator.decision.failover import asked_target
 from fencepost_operator.decision.rules import deletion, failover
 from fencepost_operator.observation import Known, LifeSigns
-from fencepost_operator.runtime import signs_of_life
-from fencepost_operator.runtime.signs_of_life import SignsOfLife
+from fencepost_operator.runtime.passes import signs_of_life
+from fencepost_operator.runtime.passes.signs_of_life import SignsOfLife
 from simulation.broken_fence import commits_are_unconditional
 from simulation.failover.__main__ import MODEL
 from simulation.failover.history import (

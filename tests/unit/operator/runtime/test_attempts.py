@@ -8,7 +8,7 @@ from fencepost_operator.actions import Action, InstallCluster, PruneCluster, Sto
 from fencepost_operator.api import Reason
 from fencepost_operator.backoff import retry_delay
 from fencepost_operator.observation import ClusterObject
-from fencepost_operator.runtime.attempts import Attempts
+from fencepost_operator.runtime.passes.attempts import Attempts
 from present import present
 
 NOW = 100.0

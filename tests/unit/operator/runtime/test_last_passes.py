@@ -11,7 +11,7 @@ import pytest
 from fakes.manifests import KEY, body
 from fencepost_operator.api import GROUP, Pipeline, Revision, read_pipeline
 from fencepost_operator.observation import Began, Known, Observation
-from fencepost_operator.runtime.last_passes import LastPasses
+from fencepost_operator.runtime.passes.last_passes import LastPasses
 from present import present
 from unit.operator.scenes import WELL
 

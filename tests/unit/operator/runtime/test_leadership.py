@@ -10,7 +10,7 @@ import pytest
 from fakes.lease import START, FakeLeases, Replica
 from fencepost_operator.errors import NotLeading
 from fencepost_operator.ports import LeaseRecord
-from fencepost_operator.runtime.leadership import DURATION, RENEWAL, VALIDITY, LeaseLost
+from fencepost_operator.runtime.replicas.leadership import DURATION, RENEWAL, VALIDITY, LeaseLost
 from present import present
 
 TARGET = 20.0

@@ -26,7 +26,7 @@ from fencepost_operator.observation import (
     Watermarks,
 )
 from fencepost_operator.ports import Rewinds
-from fencepost_operator.runtime.observer import Observer
+from fencepost_operator.runtime.passes.observer import Observer
 from fencepost_operator.turns import Turns
 
 T = TypeVar("T")

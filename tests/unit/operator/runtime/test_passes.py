@@ -16,7 +16,7 @@ from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Rejected
 from fencepost_operator.runtime.metrics.passes import FAILING_AFTER, Passes
 from fencepost_operator.runtime.metrics.registry import PrometheusMetrics
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 
 A, B, C = ObjectKey("a", "x"), ObjectKey("b", "x"), ObjectKey("a", "y")
 LATE = FAILING_AFTER + 1

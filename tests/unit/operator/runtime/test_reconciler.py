@@ -22,7 +22,7 @@ from fencepost_operator.backoff import JITTER
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Conflict, Denied, FencepostError, PortError, Unreachable
 from fencepost_operator.observation import RunList
-from fencepost_operator.runtime.reconciler import Reconciler
+from fencepost_operator.runtime.passes.reconciler import Reconciler
 from present import present
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.runtime.replacement_permits import ASKS_AGAIN, FEW, PERIOD, REMEMBERED, ReplacementPermits
+from fencepost_operator.runtime.permits.replacement import ASKS_AGAIN, FEW, PERIOD, REMEMBERED, ReplacementPermits
 
 NOW = 1000.0
 """Seconds of the monotonic clock."""

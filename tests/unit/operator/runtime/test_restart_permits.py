@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fencepost_operator.api import ObjectKey
-from fencepost_operator.runtime.restart_permits import ASKS_AGAIN, RestartPermits
+from fencepost_operator.runtime.permits.restart import ASKS_AGAIN, RestartPermits
 
 NOW, MINUTE = 1000.0, 60.0
 """Seconds of the monotonic clock."""

@@ -29,7 +29,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.observation import Known
 from fencepost_operator.ports import FenceStore
-from fencepost_operator.runtime.rewind_observer import RewindObserver
+from fencepost_operator.runtime.passes.rewind_observer import RewindObserver
 
 AT: Final = datetime(2026, 1, 2, tzinfo=UTC)
 SET: Final = StepStatus(

@@ -12,9 +12,9 @@ from fakes.stage import POLICY, Stage
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Unreachable
 from fencepost_operator.runtime.census import Census, Keys
-from fencepost_operator.runtime.reconciler import Reconciler
-from fencepost_operator.runtime.shard_loops import ShardLoops
-from fencepost_operator.runtime.shards import shard_of
+from fencepost_operator.runtime.passes.reconciler import Reconciler
+from fencepost_operator.runtime.replicas.shard_loops import ShardLoops
+from fencepost_operator.runtime.replicas.shards import shard_of
 from unit.operator.runtime.test_census import Objects
 from unit.operator.runtime.woken_loops import Woken
 

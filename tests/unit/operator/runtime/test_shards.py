@@ -12,8 +12,8 @@ from fakes.shards import PIPELINES, Member, Timeline
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import NotLeading
 from fencepost_operator.logs import PIPELINE
-from fencepost_operator.runtime.leadership import DURATION, RENEWAL, VALIDITY
-from fencepost_operator.runtime.shards import shard_of, share_of
+from fencepost_operator.runtime.replicas.leadership import DURATION, RENEWAL, VALIDITY
+from fencepost_operator.runtime.replicas.shards import shard_of, share_of
 from present import present
 
 TARGET = 20.0

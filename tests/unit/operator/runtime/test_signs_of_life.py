@@ -15,7 +15,7 @@ from fakes.world import World
 from fencepost.fence import FenceRow, heartbeat_key
 from fencepost_operator.api import FAIL_OVER_ANNOTATION, PAUSED_ANNOTATION, read_pipeline
 from fencepost_operator.observation import Known, LifeSigns, NotAsked, Observation, Unknown, UnknownReason
-from fencepost_operator.runtime.signs_of_life import SignsOfLife
+from fencepost_operator.runtime.passes.signs_of_life import SignsOfLife
 
 STORE: dict[str, Any] = {"cassandra": {"contactPoints": ["cassandra"], "consistency": "QUORUM"}}
 READY = {
@@ -178,7 +178,7 @@ async def test_the_owner_looks_where_it_is_to_move(world: World) -> None:
 async def test_a_long_action_does_not_silence_the_owner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a Helm that waits for its turn in a mass start."""
     east = Side("east", world)
-    monkeypatch.setattr("fencepost_operator.runtime.signs_of_life.sign_interval", lambda _spec: 0.01)
+    monkeypatch.setattr("fencepost_operator.runtime.passes.signs_of_life.sign_interval", lambda _spec: 0.01)
     pipeline = read_pipeline(body(failover={}, checkpoint=STORE))
     observation = Observation(
         now=world.now, references=UNKNOWN, release=UNKNOWN, cluster=UNKNOWN, runs=Known(()), fence=Known(OWNER),

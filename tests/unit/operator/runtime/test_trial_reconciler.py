@@ -29,7 +29,7 @@ from fencepost_operator.api import (
 )
 from fencepost_operator.errors import Conflict, Denied, FencepostError, Rejected, Unreachable
 from fencepost_operator.ports import TrialPorts
-from fencepost_operator.runtime.trial_reconciler import TrialReconciler
+from fencepost_operator.runtime.passes.trial_reconciler import TrialReconciler
 from present import present
 
 PLACE = ObjectKey(KEY.namespace, "next")

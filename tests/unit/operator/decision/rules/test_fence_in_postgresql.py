@@ -10,7 +10,7 @@ import pytest
 from fencepost_operator.actions import RemoveFinalizer, TakeOverFence
 from fencepost_operator.errors import Conflict, Denied, Rejected, Unreachable
 from fencepost_operator.observation import UnknownReason
-from fencepost_operator.runtime.executor import reason_of_failure
+from fencepost_operator.runtime.passes.executor import reason_of_failure
 from unit.operator.scenes import DENIED, DROPPED, NEW, ROW, SILENT, WELL, Scene
 
 CHECKPOINT: dict[str, Any] = {"postgresql": {"hosts": ["db"], "credentialsFrom": {"secretName": "account"}}}

@@ -13,7 +13,7 @@ from fencepost_operator.decision.wording import detail, with_remedy
 from fencepost_operator.desired.identity.hashes import config_maps
 from fencepost_operator.observation import Known, References, Unknown
 from fencepost_operator.ports import Ports
-from fencepost_operator.runtime.rewind_observer import See
+from fencepost_operator.runtime.passes.rewind_observer import See
 
 NOTHING: References = References(hashes={})
 

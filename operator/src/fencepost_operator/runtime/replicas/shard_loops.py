@@ -11,8 +11,8 @@ from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.errors import PortError
 from fencepost_operator.runtime.census import Census, Keys
 from fencepost_operator.runtime.controller import Controller
-from fencepost_operator.runtime.reconciler import Reconciler
-from fencepost_operator.runtime.shards import shard_of, share_of
+from fencepost_operator.runtime.passes.reconciler import Reconciler
+from fencepost_operator.runtime.replicas.shards import shard_of, share_of
 
 log = logging.getLogger(__name__)
 

@@ -56,8 +56,8 @@ from fencepost_operator.observation import (
     reports_matter,
 )
 from fencepost_operator.ports import Ports
-from fencepost_operator.runtime.rewind_observer import RewindObserver
-from fencepost_operator.runtime.spec_in_effect import SpecInEffect
+from fencepost_operator.runtime.passes.rewind_observer import RewindObserver
+from fencepost_operator.runtime.passes.spec_in_effect import SpecInEffect
 from fencepost_operator.turns import time_limit
 
 T = TypeVar("T")

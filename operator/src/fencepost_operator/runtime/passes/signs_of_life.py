@@ -28,7 +28,7 @@ from fencepost_operator.desired.connections import fence_place
 from fencepost_operator.desired.names import sign_key
 from fencepost_operator.observation import Fact, Known, LifeSigns, Observation, Unknown
 from fencepost_operator.ports import Ports
-from fencepost_operator.runtime.observer import see
+from fencepost_operator.runtime.passes.observer import see
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from fencepost_operator.desired.jobs.trial_job import tried_spec
 from fencepost_operator.errors import Conflict, PortError
 from fencepost_operator.observation import Fact, Known, NoStart, NotAsked, StartingPoint, TrialFacts, Unknown
 from fencepost_operator.ports import TrialPorts
-from fencepost_operator.runtime.observer import see
+from fencepost_operator.runtime.passes.observer import see
 
 log = logging.getLogger(__name__)
 

@@ -34,14 +34,14 @@ from fencepost_operator.decision.run.heartbeats import given_up, is_alive
 from fencepost_operator.errors import Busy, Conflict, NotLeading, PortError
 from fencepost_operator.observation import Known, Observation, Unknown
 from fencepost_operator.ports import Ports
-from fencepost_operator.runtime.attempts import Attempts
 from fencepost_operator.runtime.clock_steps import ClockSteps
-from fencepost_operator.runtime.executor import Executor, reason_of_failure
-from fencepost_operator.runtime.last_passes import LastPasses, Rest
-from fencepost_operator.runtime.observer import Observer
-from fencepost_operator.runtime.replacement_permits import ReplacementPermits
-from fencepost_operator.runtime.restart_permits import RestartPermits
-from fencepost_operator.runtime.signs_of_life import SignsOfLife
+from fencepost_operator.runtime.passes.attempts import Attempts
+from fencepost_operator.runtime.passes.executor import Executor, reason_of_failure
+from fencepost_operator.runtime.passes.last_passes import LastPasses, Rest
+from fencepost_operator.runtime.passes.observer import Observer
+from fencepost_operator.runtime.passes.signs_of_life import SignsOfLife
+from fencepost_operator.runtime.permits.replacement import ReplacementPermits
+from fencepost_operator.runtime.permits.restart import RestartPermits
 
 log = logging.getLogger(__name__)
 

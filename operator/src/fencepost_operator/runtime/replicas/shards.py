@@ -1,7 +1,7 @@
 """Which pipelines this replica reconciles: those of the shards whose Leases it holds.
 
 A pipeline, a rewind of it, and a trial belong to the shard that the hash of `namespace/name` gives.  Each shard has a
-Lease of its own with the rules of `runtime.leadership`, so that a replica which dies leaves the other shards alone.
+Lease of its own with the rules of `leadership`, so that a replica which dies leaves the other shards alone.
 Replicas look at all Leases every RENEWAL seconds: they take those that are free, and ask whoever has at least two more
 than they have for one, which its holder hands over when its loops have ended.
 
@@ -26,7 +26,7 @@ from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import Conflict, NotLeading, PortError
 from fencepost_operator.logs import PIPELINE
 from fencepost_operator.ports import Clock, LeaseRecord, ShardLeases
-from fencepost_operator.runtime.leadership import (
+from fencepost_operator.runtime.replicas.leadership import (
     DURATION,
     RENEWAL,
     UNKNOWN,

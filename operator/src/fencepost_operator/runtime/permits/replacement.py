@@ -3,7 +3,7 @@
 One whose process or node is lost is replaced at once.  Where many are silent together, the cause is what they share, as
 a database that answers this operator and not them: to restart all of them helps none.  So, as Kubernetes evicts pods
 more slowly where a large part of a zone's nodes is lost, there is a bound per time then.  A bound of what is in
-progress, as in `restart_permits`, would not do: during such an outage nothing that was started gets ready.
+progress, as in `restart`, would not do: during such an outage nothing that was started gets ready.
 
 A namespace is slowed down for its own drivers alone, and all namespaces for their number, in which each counts once.
 So a tenant with any number of silent drivers in one namespace delays no other one.

@@ -1,0 +1,1 @@
+"""Passes over pipelines and trials: observe, decide, record, page, act."""

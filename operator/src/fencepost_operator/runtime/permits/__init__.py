@@ -1,0 +1,1 @@
+"""How many runs may be started at the same time."""
