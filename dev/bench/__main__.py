@@ -11,6 +11,7 @@ from bench.costs import (
     backlog,
     batch,
     commit,
+    footprint,
     frozen_rows,
     growth,
     image_sizes,
@@ -36,6 +37,7 @@ BENCHES: Final[Mapping[str, Callable[[Console], Result]]] = {
     "long-backlog": backlog.measure_long,
     "latency": latency.measure,
     "operator-memory": operator_memory.measure,
+    footprint.NAME: footprint.measure,
     console_pages.NAME: console_pages.measure,
 }
 IN_PARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {

@@ -144,6 +144,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "pages": distributions,
     "operator-memory": distributions,
     "fleet": distributions,
+    "footprint": distributions,
     "images": distributions,
     "console": distributions,
     "stateful": stateful_section,

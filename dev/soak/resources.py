@@ -24,10 +24,11 @@ PROCESS = """for p in %s; do
     *fencepost.spark.worker_daemon*) name=tasks;;
   esac
   rss=$(awk '/VmRSS/ {print $2}' /proc/$p/status)
+  pss=$(awk '/^Pss:/ {print $2}' /proc/$p/smaps_rollup)
   threads=$(awk '/Threads/ {print $2}' /proc/$p/status)
-  echo "$name $rss $threads $(ls /proc/$p/fd | wc -l)"
+  echo "$name $rss ${pss:-0} $threads $(ls /proc/$p/fd | wc -l)"
 done 2>/dev/null"""
-"""Of each process: which program it runs, KiB in memory, threads, open files."""
+"""Of each process: its program, KiB in memory (RSS, and PSS), threads, open files."""
 
 _KILLS = """
 find /sys/fs/cgroup -path '*-pod*' \\( -name memory.events.local -o -name memory.oom_control \\) |
@@ -61,8 +62,8 @@ def figures(scene: Scene) -> Iterator[Figure]:
 
 
 def of_pipeline(scene: Scene) -> Iterator[Figure]:
-    """Yield what the pods of the driver and of the workers, and their processes, use now."""
-    for role in ("driver", "worker"):
+    """Yield what the pods of the driver, the workers and the master, and their processes, use now."""
+    for role in ("driver", "worker", "master"):
         yield Figure(f"{role} memory", "MiB", _anonymous(scene, role))
         yield from _pods(scene, scene.kubectl, f"{COMPONENT}={role}", role)
 
@@ -98,15 +99,16 @@ def _processes(scene: Scene, container: Container, role: str) -> Iterator[Figure
     found = " ".join(map(str, scene.nodes.processes(container)))
     sums: dict[str, list[float]] = {}
     for line in scene.nodes.run(container.node, "sh", "-c", PROCESS % found, check=False).splitlines():
-        program, *numbers = line.rsplit(" ", 3)
-        if program != INIT and len(numbers) == 3 and all(number.isdecimal() for number in numbers):
-            rss, threads, files = map(float, numbers)
-            total = sums.setdefault(program.split("-")[0], [0.0, 0.0, 0.0, 0.0])
-            for index, value in enumerate((rss / MIB, threads, files, 1.0)):
+        program, *numbers = line.rsplit(" ", 4)
+        if program != INIT and len(numbers) == 4 and all(number.isdecimal() for number in numbers):
+            rss, pss, threads, files = map(float, numbers)
+            total = sums.setdefault(program.split("-")[0], [0.0] * 5)
+            for index, value in enumerate((rss / MIB, pss / MIB, threads, files, 1.0)):
                 total[index] += value
-    for program, (rss, threads, files, count) in sorted(sums.items()):
+    for program, (rss, pss, threads, files, count) in sorted(sums.items()):
         place = f"{role} {program}"
         yield Figure(f"{place} RSS", "MiB", rss)
+        yield Figure(f"{place} PSS", "MiB", pss)
         yield Figure(f"{place} threads", "", threads)
         yield Figure(f"{place} open files", "", files)
         yield Figure(f"{place} processes", "", count)

@@ -48,11 +48,13 @@ OF_STANDBY: Final = (
     ("look", "fenced", "claimed", "the standby sees its epoch, and the fence row is its"),
     STEPS[-1],
 )
-STANDBYS: Final[Mapping[str, tuple[Mapping[str, Any], Sequence[tuple[str, ...]]]]] = {
+SHAPES: Final[Mapping[str, tuple[Mapping[str, Any], Sequence[tuple[str, ...]]]]] = {
     "": ({}, STEPS),
     " with standby": ({"restart": {"standby": "Warm"}}, OF_STANDBY),
+    " without workers": ({"cluster": {"workers": 0}}, STEPS),
 }
-"""The spec and the steps, by what marks the samples: without and with a warm standby, in turns."""
+"""The spec and the steps, by what marks the samples: the example's pipeline, as it is, with a warm standby and without
+workers, in turns."""
 WARM_SECONDS: Final = 240.0
 
 
@@ -68,19 +70,21 @@ class Recovery:
 
 
 def measure(console: Console, options: Options, *, kills: int = KILLS) -> Result:
-    """Kill the driver over and over under load, without and with a standby; and as often with an earlier build."""
+    """Kill the driver of each shape over and over under load; and as often with an earlier build, as the example is."""
     rounds = options.rounds or ROUNDS
-    found: dict[str, dict[str, list[Recovery]]] = {standby: {} for standby in STANDBYS}
+    found: dict[str, dict[str, list[Recovery]]] = {shape: {} for shape in SHAPES}
     notes: list[str] = []
     for build in blocks(options, load(), rounds=rounds):
-        for standby, (spec, _) in STANDBYS.items():
-            if standby and build.suffix:
-                continue  # an earlier build may know of none
-            measured, why = _block(build, f"recovery{build.suffix}{standby}", spec, console, kills=kills // rounds or 1)
-            found[standby].setdefault(f"{build.suffix}{standby}", []).extend(measured)
+        for shape, (spec, _) in SHAPES.items():
+            if shape and build.suffix:
+                continue  # an earlier build may not know the field
+            measured, why = _block(build, f"recovery{build.suffix}{shape}", spec, console, kills=kills // rounds or 1)
+            found[shape].setdefault(f"{build.suffix}{shape}", []).extend(measured)
             notes += why
     ends = ("killed", "committed")
-    shown = [one for key, (_, steps) in STANDBYS.items() for one in samples("kill to commit", ends, steps, found[key])]
+    shown = [
+        one for shape, (_, steps) in SHAPES.items() for one in samples("kill to commit", ends, steps, found[shape])
+    ]
     return Result(
         "recovery",
         shown,
@@ -96,8 +100,8 @@ def _block(
 
         def kill() -> Killed:
             time.sleep(STEADY_SECONDS)
-            if spec:
-                eventually("the standby is warm", lambda: _is_standing(scene), seconds=WARM_SECONDS, pause=0.5)
+            if "restart" in spec:
+                eventually("the standby is warm", lambda: is_standby_ready(scene), seconds=WARM_SECONDS, pause=0.5)
             return scene.signal_driver("KILL")
 
         feed = source(scene)
@@ -108,7 +112,8 @@ def _block(
             return recoveries(name, scene, console, kill, times=kills)
 
 
-def _is_standing(scene: Scene) -> bool:
+def is_standby_ready(scene: Scene) -> bool:
+    """Return whether the pipeline's standby is warm."""
     conditions = (scene.pipeline() or {}).get("status", {}).get("conditions", [])
     return any((one["type"], one["status"]) == ("StandbyReady", "True") for one in conditions)
 

@@ -156,14 +156,18 @@ def measure(console: Console, options: Options) -> Result:
     """Apply the pipelines, look at the operator while records flow, then kill drivers, and the operator itself."""
     environment, count = load(), options.pipelines or PIPELINES
     with Fleet.at_work(environment, console) as fleet:
-        before = fleet.operator.usage()
+        fleet.audit.new()
+        before, passes = fleet.operator.usage(), sum(fleet.operator.passes().values())
         took = fleet.apply(count, environment)
-        after = fleet.operator.usage()
+        after, asked = fleet.operator.usage(), fleet.audit.new()
+        passes = sum(fleet.operator.passes().values()) - passes
         console.line(f"fleet: {count} pipelines have Jobs after {took:.0f} s; settling for {SETTLE:.0f} s")
         started = [
             Sample("applied at once to all Jobs created", "s", [took]),
             Sample("CPU per pipeline's start, operator", "ms", [1000 * (after.own - before.own) / count]),
             Sample("CPU per pipeline's start, Helm", "ms", [1000 * (after.started - before.started) / count]),
+            Sample("API requests per pipeline's start", "", [asked.total() / count]),
+            Sample("passes per pipeline's start", "", [passes / count]),
         ]
         time.sleep(SETTLE)
         flowing, notes = _flowing(fleet, count)
@@ -172,6 +176,7 @@ def measure(console: Console, options: Options) -> Result:
         runs = len(fleet.jobs.seen)
         restarted = Sample("operator killed and started to all reconciled", "s", [fleet.operator.restart(count)])
         restarted_cpu = Sample("CPU of a pipeline's first pass", "ms", [1000 * fleet.operator.usage().own / count])
+        notes = [f"API requests of all starts: {_listed(asked)}", *notes]
         notes.append(f"{len(fleet.jobs.seen) - runs} runs were started by the restart of the operator.")
     conditions = {"pipelines": count, "namespaces": TENANTS, "commit every s": COMMIT_EVERY, "workers": 1}
     return Result(NAME, [*started, *flowing, killed, restarted, restarted_cpu], conditions, notes)
