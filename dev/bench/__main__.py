@@ -20,7 +20,7 @@ from bench.costs import (
     peers,
     scrapes,
 )
-from bench.delays import apply, console_pages, latency, lost_node, page_delay, recovery, zombie
+from bench.delays import apply, console_pages, latency, lost_node, page_delay, recovery, upgrades, zombie
 from bench.fleet import measure as fleet
 from bench.options import FOLDER, Options
 from bench.samples import Result
@@ -53,6 +53,7 @@ STARTS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {
     "apply": apply.measure,
     "recovery": recovery.measure,
     "zombie": zombie.measure,
+    upgrades.NAME: upgrades.measure,
 }
 """Programs that can measure an earlier build in turns with this one."""
 IN_ROUNDS: Final[Mapping[str, Callable[[Console, Options], Result]]] = {

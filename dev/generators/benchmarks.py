@@ -139,6 +139,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
     "commit": distributions,
     "recovery": distributions,
     "zombie": distributions,
+    "upgrades": distributions,
     "apply": distributions,
     "lost-node": distributions,
     "pages": distributions,
