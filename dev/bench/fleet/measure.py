@@ -169,6 +169,8 @@ def measure(console: Console, options: Options) -> Result:
             Sample("API requests per pipeline's start", "", [asked.total() / count]),
             Sample("passes per pipeline's start", "", [passes / count]),
         ]
+        for sample in started:
+            console.line(f"fleet: {sample.name}: {sample.values[0]:,.1f} {sample.unit}")
         time.sleep(SETTLE)
         flowing, notes = _flowing(fleet, count)
         killed = Sample("killed driver to Job created", "s", fleet.kill(KILLS))

@@ -200,7 +200,7 @@ async def run(settings: Settings) -> None:  # noqa: PLR0915 - each part, and its
             loops,
             loops_of_trials,
             note_pod=runs.note_pod,
-            note_part=releases.note_change,
+            note_part=releases.note_object,
             namespaces=settings.watch_namespaces,
         )
         log.info("stopping", extra={"reason": "Stopping"})

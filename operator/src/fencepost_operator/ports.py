@@ -355,15 +355,23 @@ class Revisions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Two numbers for a pipeline, each of which differs within a process after a change of an object.
+
+    `objects` counts the pipeline without its status, its Jobs, pods, StatefulSets and Services, and the revisions of
+    its Helm release; `parts` the StatefulSets, without their status, and the Services.
+    """
+
+    objects: int
+    parts: int
+
+
 class Inventory(Protocol):
     """All objects of all pipelines at once."""
 
-    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, int]:
-        """Return a number for each pipeline of these namespaces, or of all.
-
-        Within a process it is another one where an object was created, changed or deleted: the pipeline, its Jobs,
-        pods, StatefulSets and Services, and the revisions of its Helm release.  Its own status does not count.
-        """
+    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, Digests]:
+        """Return the digests of each pipeline of these namespaces, or of all."""
         ...
 
 

@@ -127,8 +127,9 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
         found = await api.get(SECRETS, namespace=place.namespace, name="departures-g1-auth")
         return found and found["data"]
 
-    before = await secret()
+    before, known = await secret(), await releases.objects(place, urgent=False)
     assert await damage() == (), "the API server's defaults are not a change"
+    assert set(known.found) == set((await releases.objects(place, urgent=False)).found), "as its installation knew"
     sets = await uids(api, place)
     for named, (resource, change) in PARTS.items():
         name = named.partition(" ")[2]

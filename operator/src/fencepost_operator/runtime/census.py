@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from fencepost_operator.api import ObjectKey, Reason
 from fencepost_operator.backoff import jittered
 from fencepost_operator.errors import PortError
-from fencepost_operator.ports import Inventory
+from fencepost_operator.ports import Digests, Inventory
 from fencepost_operator.runtime.controller import Controller
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ Keys: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[ObjectKey]]]
 class Census:
     """Wakes the loops of pipelines with a change, and begins those that are missing; `done` is called after each look.
 
-    `lists` name pipelines, and what is left of pipelines. `note_change` is given each pipeline with a change before it
-    is woken.
+    `lists` name pipelines, and what is left of pipelines. `note_change` is given each pipeline with a change of its
+    Spark cluster's objects before it is woken.
     """
 
     loops: Controller
@@ -37,7 +37,7 @@ class Census:
     namespaces: Sequence[str]
     note_change: Callable[[ObjectKey], None]
     done: Callable[[], None]
-    _known: Mapping[ObjectKey, int] | None = None
+    _known: Mapping[ObjectKey, Digests] | None = None
     """None before the first look."""
 
     async def run(self) -> None:
@@ -68,11 +68,14 @@ class Census:
             for key in found:
                 self.loops.ensure(key)
 
-    def _compare(self, digests: Mapping[ObjectKey, int]) -> None:
+    def _compare(self, digests: Mapping[ObjectKey, Digests]) -> None:
         known, self._known = self._known, digests
         if known is None:
             return
         for key in known.keys() | digests.keys():
-            if known.get(key) != digests.get(key):
+            before, now = known.get(key), digests.get(key)
+            if before == now:
+                continue
+            if before is None or now is None or before.parts != now.parts:
                 self.note_change(key)
-                self.loops.wake(key)
+            self.loops.wake(key)

@@ -45,6 +45,10 @@ STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 
 _QUIET: Final = 0.2
 """Least seconds between two passes: a burst of events is one reason to look."""
+_BUSY: Final = 4
+"""Passes in progress, without glances, from which on that time grows with their number, up to LONGEST_QUIET.  When many
+pipelines start at once, one pass then answers more of the events that their pods cause."""
+_LONGEST_QUIET: Final = 1.0
 _BURST: Final = 20.0
 _RATE: Final = 1.0
 """Passes that a pipeline may have in a row, and then per second: a start takes seven, and a pass ten requests."""
@@ -160,8 +164,11 @@ class Controller:
             if failures:
                 await asyncio.sleep(min(1.0, wait or 0.0))
             else:
-                await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet)
+                await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet_now())
             await _woken(loop.wake, within=wait or 0.0)
+
+    def _quiet_now(self) -> float:
+        return max(self._quiet, min(self._quiet * self._urgent / _BUSY, _LONGEST_QUIET))
 
     async def _comes_to_a_glance(self, key: ObjectKey, loop: _Loop) -> bool:
         """Return whether the next pass is a glance, after those that are more than one, unless it is woken."""

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import kopf
 
@@ -28,6 +28,8 @@ _ASKED: Final = ("uid", "generation", "deletionTimestamp", "finalizers", "labels
 """Metadata that changes with a request: the generation grows with the spec, not with the status."""
 _IDENTITY: Final = ("uid", "generation", "deletionTimestamp", "ownerReferences")
 """Metadata of a child that a decision reads. Tenants may write any other as often as they like."""
+NotePart: TypeAlias = Callable[[ObjectKey, Mapping[str, Any] | None], None]
+"""Is given the pipeline of an object of its cluster, and the metadata of the object; None when that was deleted."""
 _SERVER_TIMEOUT: Final = 300
 """Seconds after which the API server ends a watch, and kopf begins a new one."""
 _LISTED_AT_ONCE: Final = 25
@@ -98,7 +100,7 @@ async def watch(
     trials: Controller,
     *,
     note_pod: Callable[[Mapping[str, Any]], None],
-    note_part: Callable[[ObjectKey], None],
+    note_part: NotePart,
     namespaces: Sequence[str],
 ) -> None:
     """Wake loops, and those of trials, by events until SIGTERM or SIGINT. Raises what ends a watch for good.
@@ -131,12 +133,12 @@ class _Watch:
     changes: ChangeFilter = field(default_factory=ChangeFilter)
     content: Callable[[kopf.Body], object] = lambda _: None
     on_event: Callable[[kopf.Body], None] = lambda _: None
-    on_change: Callable[[ObjectKey], None] = lambda _: None
+    on_change: NotePart = lambda _key, _metadata: None
     trial: Callable[[kopf.Body], str | None] = lambda _: None
     """Which trial a change wakes, by its name."""
 
 
-def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[[ObjectKey], None]) -> Iterator[_Watch]:
+def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: NotePart) -> Iterator[_Watch]:
     yield _Watch(kind=(GROUP, VERSION, PLURAL), pipeline=lambda body: body.meta.name)
     yield _Watch(kind=(GROUP, VERSION, REWIND_PLURAL), pipeline=_rewound_pipeline)
     yield _Watch(kind=(GROUP, VERSION, TRIAL_PLURAL), pipeline=lambda _: None, trial=lambda body: body.meta.name)
@@ -154,7 +156,7 @@ def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: Callable[
         yield replace(child, on_event=note_pod) if kind[2] == "pods" else child
     for kind in PARTS:
         # A Service has no generation, and little of a status.
-        asked = _ASKED if kind[2] == "statefulsets" else (*_ASKED, "resourceVersion")
+        asked = (*_ASKED, "resourceVersion") if kind[2] == "services" else _ASKED
         yield _Watch(kind=kind, handler="applied", pipeline=_owner, changes=ChangeFilter(asked), on_change=note_part)
 
 
@@ -162,7 +164,7 @@ def _registry(
     loops: Controller,
     trials: Controller,
     note_pod: Callable[[Mapping[str, Any]], None],
-    note_part: Callable[[ObjectKey], None],
+    note_part: NotePart,
 ) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
@@ -192,7 +194,7 @@ def _add(registry: kopf.OperatorRegistry, loops: Controller, trials: Controller,
             key, body.meta, deleted=event["type"] == "DELETED", content=watched.content(body)
         )
         if is_change and pipeline and namespace:
-            watched.on_change(ObjectKey(namespace, pipeline))
+            watched.on_change(ObjectKey(namespace, pipeline), None if event["type"] == "DELETED" else body.meta)
             loops.wake(ObjectKey(namespace, pipeline))
         if is_change and namespace and (trial := watched.trial(body)):
             trials.wake(ObjectKey(namespace, trial))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.errors import Denied, Unreachable
+from fencepost_operator.ports import Digests
 from fencepost_operator.runtime.census import Census
 from unit.operator.runtime.woken_loops import Woken
 
@@ -17,9 +18,9 @@ ONE, OTHER = ObjectKey("n", "one"), ObjectKey("n", "other")
 class Objects:
     """What an inventory answers; None where it does not answer."""
 
-    digests_now: Mapping[ObjectKey, int] | None = field(default_factory=dict)
+    digests_now: Mapping[ObjectKey, Digests] | None = field(default_factory=dict)
 
-    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, int]:
+    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, Digests]:
         del namespaces
         if self.digests_now is None:
             raise Unreachable("no answer")
@@ -48,7 +49,7 @@ class Scene:
     def _note(self) -> None:
         self.done += 1
 
-    async def sees(self, digests: Mapping[ObjectKey, int] | None) -> set[ObjectKey]:
+    async def sees(self, digests: Mapping[ObjectKey, Digests] | None) -> set[ObjectKey]:
         """Return whom a look wakes."""
         self.objects.digests_now = digests
         self.loops.woken.clear()
@@ -72,33 +73,37 @@ async def test_what_is_left_of_pipelines_is_found_where_the_pipelines_cannot_be_
 
 async def test_pipelines_of_which_something_changed_or_is_gone_are_woken() -> None:
     scene = Scene()
-    assert await scene.sees({ONE: 1, OTHER: 1}) == set(), "passes until now have asked for everything"
-    assert await scene.sees({ONE: 1, OTHER: 1}) == set()
-    assert await scene.sees({ONE: 2, OTHER: 1}) == {ONE}
-    assert await scene.sees({ONE: 2}) == {OTHER}
-    assert await scene.sees({ONE: 2, OTHER: 1}) == {OTHER}
+    both = {ONE: Digests(1, 0), OTHER: Digests(1, 0)}
+    assert await scene.sees(both) == set(), "passes until now have asked for everything"
+    assert await scene.sees(both) == set()
+    assert await scene.sees({ONE: Digests(2, 0), OTHER: Digests(1, 0)}) == {ONE}
+    assert await scene.sees({ONE: Digests(2, 0)}) == {OTHER}
+    assert await scene.sees({ONE: Digests(2, 0), OTHER: Digests(1, 0)}) == {OTHER}
     assert scene.done == 5
 
 
 async def test_what_was_known_of_objects_that_have_changed_is_asked_for_again() -> None:
     """The pass that is woken would use a list of a cluster's objects from before the event that was missed."""
     scene = Scene()
-    await scene.sees({ONE: 1, OTHER: 1})
-    assert not scene.noted
-    await scene.sees({ONE: 1, OTHER: 2})
+    await scene.sees({ONE: Digests(1, 0), OTHER: Digests(1, 0)})
+    await scene.sees({ONE: Digests(2, 0), OTHER: Digests(1, 0)})
+    assert not scene.noted, "as where a pod has changed"
+    await scene.sees({ONE: Digests(2, 0), OTHER: Digests(2, 1)})
     assert scene.noted == {OTHER}
+    await scene.sees({OTHER: Digests(2, 1)})
+    assert scene.noted == {ONE, OTHER}
 
 
 async def test_a_pipeline_that_follows_a_census_without_any_is_woken() -> None:
     """It may have come to rest before the second one, and changed since."""
     scene = Scene()
     assert await scene.sees({}) == set()
-    assert await scene.sees({ONE: 1}) == {ONE}
+    assert await scene.sees({ONE: Digests(1, 0)}) == {ONE}
 
 
 async def test_a_census_without_an_answer_shows_nothing_and_stands_for_nothing() -> None:
     scene = Scene()
-    await scene.sees({ONE: 1})
+    await scene.sees({ONE: Digests(1, 0)})
     assert await scene.sees(None) == set()
     assert scene.done == 1
-    assert await scene.sees({ONE: 2}) == {ONE}, "also what changed meanwhile"
+    assert await scene.sees({ONE: Digests(2, 0)}) == {ONE}, "also what changed meanwhile"

@@ -37,7 +37,7 @@ async def test_a_closed_namespace_ends_no_watch_and_is_watched_once_it_opens(
     loops = Woken()
     namespaces = (CLOSED.namespace, OPEN.namespace)
     watching = asyncio.create_task(
-        watches.watch(loops, loops, note_pod=lambda _pod: None, note_part=lambda _key: None, namespaces=namespaces)
+        watches.watch(loops, loops, note_pod=lambda *_: None, note_part=lambda *_: None, namespaces=namespaces)
     )
 
     async def until_refused() -> None:

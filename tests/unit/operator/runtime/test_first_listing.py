@@ -25,7 +25,7 @@ async def test_no_answer_holds_more_objects_than_memory_has_room_for(
     server, loops = Server(pipelines=tuple(f"p{number}" for number in range(100))), Woken()
     async with server.served(tmp_path, monkeypatch):
         watching = asyncio.create_task(
-            watches.watch(loops, loops, note_pod=lambda _pod: None, note_part=lambda _key: None, namespaces=("bank",))
+            watches.watch(loops, loops, note_pod=lambda *_: None, note_part=lambda *_: None, namespaces=("bank",))
         )
         try:
             async with asyncio.timeout(60):

@@ -210,6 +210,34 @@ async def test_a_pass_that_did_something_is_followed_at_once(reconciler: Reconci
     await made.close()
 
 
+async def test_a_pass_of_a_busy_operator_answers_more_events_and_a_first_one_is_not_delayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_BUSY", 1e-9)
+    monkeypatch.setattr(module, "_LONGEST_QUIET", 3600.0)
+    held, made_of = asyncio.Event(), list[ObjectKey]()
+
+    async def reconcile(key: ObjectKey, *, woken: bool) -> float | None:
+        del woken
+        made_of.append(key)
+        if key == OTHER:
+            await held.wait()
+        return 60.0
+
+    made = Controller(reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), quiet=0.001)
+    made.wake(OTHER)
+    await until(lambda: OTHER in made_of)
+    made.wake(KEY)
+    await until(lambda: KEY in made_of)
+    made.wake(KEY)
+    await asyncio.sleep(0.2)
+    third = ObjectKey("n", "c")
+    made.wake(third)
+    await until(lambda: third in made_of)
+    assert made_of == [OTHER, KEY, third]
+    await made.close()
+
+
 async def test_a_pipeline_that_is_gone_ends_its_loop_and_may_come_back(
     loops: Controller, reconciler: Reconciler
 ) -> None:

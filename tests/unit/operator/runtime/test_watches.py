@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import kopf
@@ -39,12 +39,16 @@ class Watched(Controller):
         super().__init__(_never, metrics=PrometheusMetrics(), clock=SystemClock())
         self.woken: list[ObjectKey] = []
         self.pods: list[Any] = []
-        self.parts: list[ObjectKey] = []
-        found = _registry(self, self, self.pods.append, self.parts.append)._watching.get_all_handlers()
+        self.parts: list[tuple[ObjectKey, str | None]] = []
+        """Each note: the pipeline, and the version of the object, None where it was deleted."""
+        found = _registry(self, self, self.pods.append, self._note_part)._watching.get_all_handlers()
         self._handlers: dict[str, Callable[..., Awaitable[None]]] = {str(one.id): one.fn for one in found}  # type: ignore[misc]
 
     def wake(self, key: ObjectKey) -> None:
         self.woken.append(key)
+
+    def _note_part(self, key: ObjectKey, metadata: Mapping[str, Any] | None) -> None:
+        self.parts.append((key, None if metadata is None else metadata["resourceVersion"]))
 
     async def sees(self, kind: str | None, *, handler: str = "streamingpipelines-changed", **metadata: Any) -> int:
         """How many loops an event wakes."""
@@ -148,18 +152,19 @@ async def test_only_pods_are_noted_with_all_that_an_event_says(watched: Watched)
 @pytest.mark.parametrize("kind", ["services", "poddisruptionbudgets", "statefulsets"])
 async def test_a_part_that_is_deleted_or_changed_is_noted_and_wakes(watched: Watched, kind: str) -> None:
     handler, mark = f"{kind}-applied", {labels.PIPELINE: KEY.name}
-    await watched.sees("ADDED", handler=handler, labels=mark)
+    await watched.sees("ADDED", handler=handler, labels=mark, resourceVersion="1")
     assert await watched.sees("MODIFIED", handler=handler, labels=mark, generation=2, resourceVersion="2") == 1
     assert await watched.sees("DELETED", handler=handler, labels=mark) == 1
-    assert watched.parts == [KEY] * 3
+    assert watched.parts == [(KEY, "1"), (KEY, "2"), (KEY, None)]
     assert await watched.sees("DELETED", handler=handler, labels={}) == 0
 
 
-async def test_the_status_of_a_stateful_set_is_not_a_change_of_the_cluster(watched: Watched) -> None:
-    handler, mark = "statefulsets-applied", {labels.PIPELINE: KEY.name}
-    await watched.sees("ADDED", handler=handler, labels=mark)
+@pytest.mark.parametrize("kind", ["poddisruptionbudgets", "statefulsets"])
+async def test_a_status_of_a_part_is_not_a_change_of_the_cluster(watched: Watched, kind: str) -> None:
+    handler, mark = f"{kind}-applied", {labels.PIPELINE: KEY.name}
+    await watched.sees("ADDED", handler=handler, labels=mark, resourceVersion="1")
     assert await watched.sees("MODIFIED", handler=handler, labels=mark, resourceVersion="2") == 0
-    assert watched.parts == [KEY]
+    assert watched.parts == [(KEY, "1")]
 
 
 def test_kopf_neither_copies_an_object_nor_writes_into_it() -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from fencepost_operator.actions import Manifest
 from fencepost_operator.adapters.helm.command import Helm, refused
@@ -74,6 +74,15 @@ _RELIST_URGENT: Final = 10.0
 """The same while the cluster is not ready, which may be due to an object that causes no event."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A pipeline's objects, when that was known, and the (uid, resourceVersion) of each."""
+
+    at: float
+    objects: ClusterObjects
+    versions: frozenset[tuple[str, str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelmReleases:
     """Implements the Releases port; `namespace` is the operator's own, where Helm keeps the revisions.
@@ -85,7 +94,7 @@ class HelmReleases:
     helm: Helm
     clock: SteadyClock
     namespace: str
-    _listed: dict[ObjectKey, tuple[float, ClusterObjects]] = field(default_factory=dict)
+    _listed: dict[ObjectKey, _Listed] = field(default_factory=dict)
     _intact: dict[ObjectKey, tuple[int, frozenset[tuple[str, ...]]]] = field(default_factory=dict)
     """The revision and the versions of the objects that were found as applied, or have just been created so."""
     _accepted: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
@@ -147,18 +156,21 @@ class HelmReleases:
             at=self.clock.now(),
         )
         made = (await self.api.create(SECRETS, namespace=self.namespace, body=first.secret(PENDING)))["metadata"]
-        versions: list[tuple[str, ...]] = []
+        created: list[tuple[str, Json]] = []
         try:
             for item in first.objects():
-                created = await self.api.create(_PARTS[item["kind"]], namespace=key.namespace, body=item)
-                versions.append((item["kind"], *_version(created)))
+                kind = item["kind"]
+                created.append((kind, await self.api.create(_PARTS[kind], namespace=key.namespace, body=item)))
         except AlreadyExists:
             await self.api.delete(SECRETS, namespace=self.namespace, name=made["name"], uid=made["uid"])
             return False
         deployed = first.secret(DEPLOYED)
         deployed["metadata"]["resourceVersion"] = made["resourceVersion"]
         await self.api.replace(SECRETS, namespace=self.namespace, name=made["name"], body=deployed)
-        self._intact[key] = (1, frozenset(versions))
+        self._intact[key] = (1, _compared(created))
+        self._listed[key] = _Listed(
+            self.clock.monotonic(), ClusterObjects(found=_found(key, created)), _versions(created)
+        )
         self.helm.timed("install", self.clock.monotonic() - started)
         return True
 
@@ -216,8 +228,8 @@ class HelmReleases:
     async def objects(self, key: ObjectKey, *, urgent: bool) -> ClusterObjects:
         """Return the objects of all generations that are not being deleted; listed again after each change."""
         now, known = self.clock.monotonic(), self._listed.get(key)
-        if known is not None and now - known[0] < (_RELIST_URGENT if urgent else _RELIST):
-            return known[1]
+        if known is not None and now - known.at < (_RELIST_URGENT if urgent else _RELIST):
+            return known.objects
         selector = f"{labels.PIPELINE}={key.name},{labels.GENERATION}"
         lists = await asyncio.gather(
             *(
@@ -226,18 +238,19 @@ class HelmReleases:
             )
         )
         items = [(kind, item) for kind, items in zip(_PARTS, lists, strict=True) for item in items]
-        found = tuple(
-            ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
-            for kind, item in items
-            if (generation := _installed_generation(key, item)) is not None
-        )
-        looked = ClusterObjects(found=found, damage=await self._new_damage(key, items))
-        self._listed[key] = (now, looked)
+        looked = ClusterObjects(found=_found(key, items), damage=await self._new_damage(key, items))
+        self._listed[key] = _Listed(now, looked, _versions(items))
         return looked
 
     def note_change(self, key: ObjectKey) -> None:
-        """Forget the list of a pipeline's objects: the operator changes some, or an event showed a change of one."""
+        """Forget the list of a pipeline's objects: the operator changes some, or an event was missed."""
         self._listed.pop(key, None)
+
+    def note_object(self, key: ObjectKey, metadata: Mapping[str, Any] | None) -> None:
+        """Forget the list of a pipeline's objects if an event shows one that is not in it, or that one was deleted."""
+        known = self._listed.get(key)
+        if known is not None and (metadata is None or _identity(metadata) not in known.versions):
+            self.note_change(key)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is known of a pipeline that is gone."""
@@ -249,7 +262,7 @@ class HelmReleases:
         newest = _deployed(await self._revisions(key))
         if newest is None:
             return ()
-        state = (_revision(newest), frozenset((kind, *_version(item)) for kind, item in items))
+        state = (_revision(newest), _compared(items))
         if self._intact.get(key) == state:
             return ()
         accepted = self._accepted.get(key, frozenset())
@@ -340,6 +353,28 @@ def _expected(key: ObjectKey, values: Manifest) -> Expected:
         pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
         secrets=[secret for name in ("credentialsSecret", "tlsSecret") if (secret := data_service.get(name))],
     )
+
+
+def _found(key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[ClusterObject, ...]:
+    """Return the pipeline's objects among those of each kind."""
+    return tuple(
+        ClusterObject(kind=kind, name=item["metadata"]["name"], uid=item["metadata"]["uid"], generation=generation)
+        for kind, item in items
+        if (generation := _installed_generation(key, item)) is not None
+    )
+
+
+def _versions(items: Sequence[tuple[str, Json]]) -> frozenset[tuple[str, str]]:
+    return frozenset(_identity(item["metadata"]) for _, item in items)
+
+
+def _identity(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")
+
+
+def _compared(items: Sequence[tuple[str, Json]]) -> frozenset[tuple[str, ...]]:
+    """Return what changes where an object has to be compared with what Helm applied again."""
+    return frozenset((kind, *_version(item)) for kind, item in items)
 
 
 def _version(found: Json) -> tuple[str, str, str]:

@@ -24,10 +24,12 @@ from fencepost_operator.adapters.kubernetes.api_server import (
 from fencepost_operator.adapters.kubernetes.pipelines import PIPELINES
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
+from fencepost_operator.ports import Digests
 
 _PAGE: Final = 500
 """Objects in one answer; their metadata takes one or two KiB each."""
 _CHILDREN: Final = (PODS, JOBS, STATEFUL_SETS, SERVICES)
+_PARTS: Final = frozenset({STATEFUL_SETS.plural, SERVICES.plural})
 _LISTED: Final = {resource.plural: resource for resource in (PIPELINES, *_CHILDREN, SECRETS)}
 """By plural."""
 
@@ -39,21 +41,27 @@ class KubernetesInventory:
     api: ApiServer
     namespace: str
 
-    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, int]:
-        """Return a number for each pipeline, which differs from the last one's where an object of it has changed."""
+    async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, Digests]:
+        """Return the digests of each pipeline of these namespaces, or of all."""
         found: dict[ObjectKey, set[tuple[str, ...]]] = defaultdict(set)
+        parts: dict[ObjectKey, set[tuple[str, ...]]] = defaultdict(set)
         async for item in self._all(PIPELINES.plural, namespaces, ""):
             found[_key(item, "name")].add(("pipeline", *_asked(item["metadata"])))
         for plural in (resource.plural for resource in _CHILDREN):
             async for item in self._all(plural, namespaces, labels.PIPELINE):
-                found[_key(item, labels.PIPELINE)].add((plural, *_identity(item["metadata"])))
+                key, metadata = _key(item, labels.PIPELINE), item["metadata"]
+                found[key].add((plural, *_identity(metadata)))
+                if plural in _PARTS:
+                    parts[key].add(
+                        (plural, *_asked(metadata), metadata.get("generation") or metadata["resourceVersion"])
+                    )
         async for item in self._all(
             SECRETS.plural, (self.namespace,), f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
         ):
             marks = item["metadata"]["labels"]
             key = ObjectKey(marks[labels.NAMESPACE], marks[labels.PIPELINE])
             found[key].add(("release", *_identity(item["metadata"])))
-        return {key: hash(frozenset(items)) for key, items in found.items()}
+        return {key: Digests(hash(frozenset(items)), hash(frozenset(parts[key]))) for key, items in found.items()}
 
     def _all(self, plural: str, namespaces: Sequence[str], selector: str) -> AsyncIterator[Json]:
         return self.api.items(_LISTED[plural], namespaces, labels=selector, accept=METADATA_ONLY, size=_PAGE)

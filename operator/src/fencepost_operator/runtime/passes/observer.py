@@ -80,12 +80,12 @@ class Observer:
         """Return one snapshot; all facts are asked for at once, but what depends on others after them."""
         key, run, ports = pipeline.key, pipeline.status.run, self.ports
         async with asyncio.TaskGroup() as first:
-            references_seen = first.create_task(self._references(pipeline))
+            references_seen = first.create_task(self._references(pipeline, age=self.config.poll_interval))
             release = first.create_task(self._see(ports.releases.release(key)))
             cluster_seen = first.create_task(self._see(ports.releases.cluster(key)))
             runs_listed = first.create_task(self._see(ports.runs.list(key, pipeline.uid)))
             fence_seen = first.create_task(self._checkpoint(pipeline))
-            source_seen = first.create_task(self._source(pipeline))
+            source_seen = first.create_task(self._source(pipeline, age=self._age_of_ends(pipeline)))
         references, listed = references_seen.result(), runs_listed.result()
         cluster = _recorded(pipeline.status, cluster_seen.result())
         fence, source = fence_seen.result(), source_seen.result()
@@ -172,7 +172,7 @@ class Observer:
             pinned=pinned,
         )
 
-    async def _references(self, pipeline: Pipeline, *, age: float = 0.0) -> Fact[References]:
+    async def _references(self, pipeline: Pipeline, *, age: float) -> Fact[References]:
         spec, checkpoint = pipeline.spec, pipeline.checkpoint
         if checkpoint is None:
             return INVALID_SPEC
@@ -235,7 +235,11 @@ class Observer:
         place = fence_place(pipeline.key, pipeline.spec.checkpoint, self.config.scope)
         return await self._see(self.ports.fences.read_loss(*place, commit_ms(fence.value.committed_at), loss))
 
-    async def _source(self, pipeline: Pipeline, *, age: float = 0.0) -> Fact[Watermarks | None] | NotAsked:
+    def _age_of_ends(self, pipeline: Pipeline) -> float:
+        """Return for how many seconds an answer of Kafka holds: positions are compared with the newest one."""
+        return self.config.refresh_interval if pipeline.status.committed is None else 0.0
+
+    async def _source(self, pipeline: Pipeline, *, age: float) -> Fact[Watermarks | None] | NotAsked:
         if not isinstance(pipeline.spec, Spec):
             return INVALID_SPEC
         if pipeline.deleting_since is not None:

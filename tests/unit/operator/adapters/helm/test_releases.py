@@ -75,8 +75,10 @@ class Revisions(ApiServer):
         self.marks = {f"v{number}": mark for number, mark in enumerate(marks, start=1)}
         self.live = live
         self.fetched: list[str] = []
+        self.lists = 0
 
     async def list(self, resource: Resource, *_: Any, labels: str = "", **__: Any) -> list[dict[str, Any]]:
+        self.lists += 1
         if resource is CONFIG_MAPS and self.live:
             return [{"metadata": {**self.live["metadata"], "resourceVersion": json.dumps(self.live["data"])}}]
         wanted = dict(part.split("=", 1) for part in labels.split(",") if "=" in part)
@@ -217,6 +219,24 @@ async def test_damage_is_looked_for_once_and_what_helm_cannot_restore_is_accepte
     assert await damage() == ("ConfigMap orders-g3-conf was changed (data.spark)",), "that was of another release"
     api.live = None
     assert await damage() == ("ConfigMap orders-g3-conf was deleted",)
+
+
+async def test_objects_are_listed_again_only_after_an_event_that_shows_another_one() -> None:
+    helm, api = Calls(binary=Path("helm"), chart=Path("chart")), Revisions(revision_of(KEY), live=APPLIED)
+    releases = HelmReleases(api=api, helm=helm, clock=SystemClock(), namespace="fencepost")
+    listed = {**APPLIED["metadata"], "resourceVersion": json.dumps(APPLIED["data"])}
+
+    async def is_listed_again(metadata: dict[str, Any] | None) -> bool:
+        await releases.objects(KEY, urgent=False)
+        before = api.lists
+        releases.note_object(KEY, metadata)
+        await releases.objects(KEY, urgent=False)
+        return api.lists > before
+
+    assert not await is_listed_again(listed)
+    assert await is_listed_again({**listed, "resourceVersion": "2"})
+    assert await is_listed_again({**listed, "uid": "2"})
+    assert await is_listed_again(None), "one was deleted"
 
 
 async def test_nothing_is_known_of_a_pipeline_that_is_gone() -> None:

@@ -12,6 +12,7 @@ from fencepost_operator.adapters.kubernetes.inventory import KubernetesInventory
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.errors import Denied
+from fencepost_operator.ports import Digests
 
 HOME = "fencepost-system"
 ONE, OTHER = ObjectKey("shop", "one"), ObjectKey("shop", "other")
@@ -23,7 +24,7 @@ class Objects(ApiServer):
     def __init__(self) -> None:
         self.found: dict[str, list[Json]] = {}
         self.denied: set[str | None] = set()
-        self.before: Mapping[ObjectKey, int] = {}
+        self.before: Mapping[ObjectKey, Digests] = {}
         """The numbers as `changed` found them last."""
 
     def put(self, plural: str, name: str, version: str = "1", *, namespace: str = "shop", **metadata: Any) -> None:
@@ -98,6 +99,23 @@ async def test_a_status_of_the_pipeline_itself_is_no_change_and_a_request_is_one
     assert await changed(objects) == {ONE}
     objects.found["streamingpipelines"] = objects.found["streamingpipelines"][:1]
     assert await changed(objects) == {ONE}
+
+
+async def test_a_change_of_a_part_has_another_number_and_one_of_its_status_has_not(objects: Objects) -> None:
+    async def parts() -> int:
+        return (await KubernetesInventory(objects, HOME).digests(()))[ONE].parts
+
+    found = [await parts()]
+    for plural, version, generation in (
+        ("services", "1", None), ("services", "2", None),
+        ("statefulsets", "1", 1), ("statefulsets", "2", 1), ("statefulsets", "3", 2),
+    ):  # fmt: skip
+        objects.put(plural, f"one-g1-{plural}", version, labels=of(ONE), generation=generation)
+        found.append(await parts())
+    objects.put("pods", "one-run-1-x", "2", labels=of(ONE))
+    assert len({*found}) == 5
+    assert found[3] == found[4], "the status of a StatefulSet"
+    assert await parts() == found[-1], "no pod is a part"
 
 
 async def test_a_namespace_that_is_closed_hides_no_other(objects: Objects) -> None:
