@@ -8,6 +8,7 @@ that would be every user with the role `edit`.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,11 +77,11 @@ _RELIST_URGENT: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A pipeline's objects, when that was known, and the (uid, resourceVersion) of each."""
+    """A pipeline's objects, when that was known, and of each what changes with it but for its status."""
 
     at: float
     objects: ClusterObjects
-    versions: frozenset[tuple[str, str]]
+    versions: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +250,7 @@ class HelmReleases:
     def note_object(self, key: ObjectKey, metadata: Mapping[str, Any] | None) -> None:
         """Forget the list of a pipeline's objects if an event shows one that is not in it, or that one was deleted."""
         known = self._listed.get(key)
-        if known is not None and (metadata is None or _identity(metadata) not in known.versions):
+        if known is not None and (metadata is None or _without_status(metadata) not in known.versions):
             self.note_change(key)
 
     def forget(self, key: ObjectKey) -> None:
@@ -364,12 +365,15 @@ def _found(key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[ClusterOb
     )
 
 
-def _versions(items: Sequence[tuple[str, Json]]) -> frozenset[tuple[str, str]]:
-    return frozenset(_identity(item["metadata"]) for _, item in items)
+def _versions(items: Sequence[tuple[str, Json]]) -> frozenset[str]:
+    return frozenset(_without_status(item["metadata"]) for _, item in items)
 
 
-def _identity(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    return metadata.get("uid", ""), metadata.get("resourceVersion", "")
+def _without_status(metadata: Mapping[str, Any]) -> str:
+    """Return what changes with an object but for its status: a Service has no generation, and little of a status."""
+    version = metadata.get("generation") or metadata.get("resourceVersion")
+    marks = [dict(metadata.get(part) or {}) for part in ("labels", "annotations")]
+    return json.dumps([metadata.get("uid"), version, metadata.get("deletionTimestamp"), *marks], sort_keys=True)
 
 
 def _compared(items: Sequence[tuple[str, Json]]) -> frozenset[tuple[str, ...]]:

@@ -236,6 +236,11 @@ async def test_objects_are_listed_again_only_after_an_event_that_shows_another_o
     assert not await is_listed_again(listed)
     assert await is_listed_again({**listed, "resourceVersion": "2"})
     assert await is_listed_again({**listed, "uid": "2"})
+    assert await is_listed_again({**listed, "labels": {}})
+    api.live = {**APPLIED, "metadata": {**APPLIED["metadata"], "generation": 1}}
+    releases.note_change(KEY)
+    assert not await is_listed_again({**listed, "generation": 1, "resourceVersion": "9"}), "its status has changed"
+    assert await is_listed_again({**listed, "generation": 2})
     assert await is_listed_again(None), "one was deleted"
 
 
