@@ -53,11 +53,22 @@ def install() -> None:
         if records:
             reports: Any = run._query._reports  # type: ignore[attr-defined]
             progress = reports._query.lastProgress()
-            spark = {} if progress is None else json.loads(progress.json())["durationMs"]
-            fields = {"records": records, "spark": spark, "done": {**done, "server ms": 1000 * sum(cpu.values())}}
+            progressed = {} if progress is None else json.loads(progress.json())
+            fields = {
+                "records": records,
+                "spark": progressed.get("durationMs", {}),
+                "state": [_of_operator(each) for each in progressed.get("stateOperators", ())],
+                "done": {**done, "server ms": 1000 * sum(cpu.values())},
+            }
             log.info("observed", extra={"fields": fields})
 
     StatefulRun.committed = and_say  # type: ignore[assignment, method-assign]
+
+
+def _of_operator(progressed: dict[str, Any]) -> dict[str, int]:
+    """Return the times and counts of a state operator in a batch, but those that are zero."""
+    found = {name: value for name, value in progressed.items() if name.endswith("TimeMs")} | progressed["customMetrics"]
+    return {name: value for name, value in found.items() if value}
 
 
 def _add(what: str, count: int = 1) -> None:
