@@ -117,6 +117,7 @@ async def test_each_object_that_is_deleted_or_changed_is_found_and_restored(
     api: ApiServer, releases: HelmReleases, place: ObjectKey
 ) -> None:
     """The same secret is restored: pods that run have it, and a new one would keep the next driver from joining."""
+    assert (await releases.objects(place, urgent=False)).found == ()
     await releases.install(place, values())
 
     async def damage() -> tuple[str, ...]:

@@ -124,16 +124,20 @@ class HelmReleases:
         Raises Rejected when the rendered objects are not the expected ones; nothing is applied then.  Helm applies and
         returns: there is no --wait and no --atomic, the loop observes the result.
         """
+        known = self._listed.get(key)
         self.note_change(key)
         revisions = await self._recover(key)
         if keep is not None:
             await self._keep(key, keep)
         values = {**values, "namespace": key.namespace}  # not the release's
-        if revisions or not await self._install_first(key, values):
+        is_alone = known is not None and not known.objects.found
+        if revisions or not await self._install_first(key, values, is_alone=is_alone):
             await self._upgrade(key, values)
 
-    async def _install_first(self, key: ObjectKey, values: Manifest) -> bool:
+    async def _install_first(self, key: ObjectKey, values: Manifest, *, is_alone: bool) -> bool:
         """Create the first revision and its objects; False where Helm has to, because one of the objects is there.
+
+        `is_alone`: there were no objects of other generations, so those of this one are all.
 
         Helm only renders.  When all pipelines of a cluster start at once, its installation is what they wait for, and
         that takes a multiple of the CPU time.  The order is Helm's: whatever ends this between two writes leaves a
@@ -169,9 +173,9 @@ class HelmReleases:
         deployed["metadata"]["resourceVersion"] = made["resourceVersion"]
         await self.api.replace(SECRETS, namespace=self.namespace, name=made["name"], body=deployed)
         self._intact[key] = (1, _compared(created))
-        self._listed[key] = _Listed(
-            self.clock.monotonic(), ClusterObjects(found=_found(key, created)), _versions(created)
-        )
+        if is_alone:
+            there = ClusterObjects(found=_found(key, created))
+            self._listed[key] = _Listed(self.clock.monotonic(), there, _versions(created))
         self.helm.timed("install", self.clock.monotonic() - started)
         return True
 

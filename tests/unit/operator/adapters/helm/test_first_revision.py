@@ -46,10 +46,13 @@ class Server(ApiServer):
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     fails: Callable[[str], None] = lambda _name: None
+    lists: int = 0
+    """Of the cluster's objects."""
 
     async def list(self, resource: Resource, *_: Any, namespace: str | None = None, **__: Any) -> list[dict[str, Any]]:
         if namespace == STORE:
             return [{"metadata": each["metadata"]} for each in self.secrets.values()]
+        self.lists += 1
         kinds = {SECRETS: "Secret", CONFIG_MAPS: "ConfigMap"}
         return [{"metadata": each["metadata"]} for each in self.made.values() if each["kind"] == kinds.get(resource)]
 
@@ -80,6 +83,14 @@ class Server(ApiServer):
         assert uid == f"uid of {name}"
         self.said.append(f"delete {namespace}/{name}")
         del self.secrets[name]
+
+
+@dataclass
+class Comparable(Server):
+    """One whose objects may be fetched."""
+
+    async def get(self, *_: Any, name: str, **__: Any) -> dict[str, Any]:
+        return (self.secrets | self.made)[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +195,25 @@ async def test_objects_that_were_just_created_are_as_applied(chart: Path, object
     found = await installed.objects(KEY, urgent=False)
     assert {each.name for each in found.found} == {"orders-g1-auth", "orders-g1-conf"}
     assert found.damage == ()
+
+
+@pytest.mark.parametrize("generation", [None, 7])
+async def test_objects_are_listed_after_an_installation_only_beside_those_of_another_generation(
+    chart: Path, objects: list[dict[str, Any]], generation: int | None
+) -> None:
+    """What a suspended pipeline has left would otherwise not be pruned until the next list."""
+    server, helm = Comparable(), Renders(binary=Path("helm"), chart=chart, objects=objects)
+    if generation is not None:
+        left = item("v1", "ConfigMap", "left")
+        marks = {"name": f"orders-g{generation}-conf", "labels": {labels.GENERATION: str(generation)}, "uid": "left"}
+        server.made["left"] = {**left, "metadata": marks | {"annotations": {"meta.helm.sh/release-name": RELEASE}}}
+    installed = releases(server, helm)
+    await installed.objects(KEY, urgent=False)
+    await installed.install(KEY, {"generation": 1})
+    lists = server.lists
+    found = await installed.objects(KEY, urgent=False)
+    assert {each.generation for each in found.found} == {1, generation or 1}
+    assert (server.lists > lists) == (generation is not None)
 
 
 async def test_helm_adopts_what_is_there(chart: Path, objects: list[dict[str, Any]]) -> None:
