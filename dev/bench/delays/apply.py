@@ -12,6 +12,7 @@ from bench.samples import Result, Sample
 from bench.stage import source, staged, wait_for_commit
 from demo.scene import Scene
 from flights.console import Console
+from harness.gitops.kstatus import condition
 from harness.waiting import eventually
 from testbed.environment import load
 
@@ -66,7 +67,5 @@ def _applied(build: Build) -> Recovery:
 def is_ready(scene: Scene) -> bool:
     """Whether Ready is True for the newest spec."""
     found = scene.pipeline() or {}
-    status = found.get("status", {})
-    return status.get("observedGeneration") == found.get("metadata", {}).get("generation") and any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in status.get("conditions", [])
-    )
+    is_newest = found.get("status", {}).get("observedGeneration") == found.get("metadata", {}).get("generation")
+    return is_newest and condition(found, "Ready") == "True"

@@ -20,6 +20,7 @@ from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Killed, Scene
 from flights.console import Console
 from flights.history import HistoryRow, commits
+from harness.gitops.kstatus import condition
 from harness.kubernetes.kubectl import KubectlError
 from harness.kubernetes.nodes import NodeError
 from harness.waiting import NotInTimeError, eventually
@@ -114,8 +115,7 @@ def _block(
 
 def is_standby_ready(scene: Scene) -> bool:
     """Return whether the pipeline's standby is warm."""
-    conditions = (scene.pipeline() or {}).get("status", {}).get("conditions", [])
-    return any((one["type"], one["status"]) == ("StandbyReady", "True") for one in conditions)
+    return condition(scene.pipeline() or {}, "StandbyReady") == "True"
 
 
 def samples(

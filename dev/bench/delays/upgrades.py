@@ -12,7 +12,7 @@ from typing import Any, Final
 from bench.before import Build, blocks
 from bench.delays.recovery import RATE, ROUNDS, Recovery, fence_moments, samples
 from bench.options import Options
-from bench.samples import Result, Sample
+from bench.samples import Result
 from bench.stage import committed, source, staged, wait_for_commit
 from demo.scene import Scene
 from flights.console import Console
@@ -36,15 +36,15 @@ def measure(console: Console, options: Options) -> Result:
     """Change the spec over and over under load, with each strategy in turns."""
     rounds = options.rounds or ROUNDS
     found: dict[str, list[Recovery]] = {}
-    doubled: list[str] = []
+    notes: list[str] = []
     for build in blocks(options, load(), rounds=rounds):
         for strategy in STRATEGIES:
-            some, notes = _block(build, strategy, console, changes=max(1, CHANGES // rounds))
+            some, why = _block(build, strategy, console, changes=max(1, CHANGES // rounds))
             found.setdefault(f", {strategy}{build.suffix}", []).extend(some)
-            doubled += notes
-    shown: list[Sample] = list(samples("commit to commit", ("last", "committed"), STEPS, found))
+            notes += why
+    shown = list(samples("commit to commit", ("last", "committed"), STEPS, found))
     conditions = {"rows per second": RATE, "changes": CHANGES, "rounds": rounds}
-    return Result(NAME, shown, conditions, [*doubled, *(f"{name}: {what}" for name, _, _, what in STEPS)])
+    return Result(NAME, shown, conditions, [*notes, *(f"{name}: {what}" for name, _, _, what in STEPS)])
 
 
 def _block(build: Build, strategy: str, console: Console, *, changes: int) -> tuple[list[Recovery], list[str]]:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,8 +47,8 @@ STUCK_AFTER: Final = 2 * PASS_TIMEOUT + 120.0
 _QUIET: Final = 0.2
 """Least seconds between two passes: a burst of events is one reason to look."""
 _BUSY: Final = 4
-"""Passes in progress, without glances, from which on that time grows with their number, up to LONGEST_QUIET.  When many
-pipelines start at once, one pass then answers more of the events that their pods cause."""
+"""Passes in progress in the namespace, without glances, from which on that time grows with their number, up to
+LONGEST_QUIET.  When many pipelines start at once, one pass then answers more of the events that their pods cause."""
 _LONGEST_QUIET: Final = 1.0
 _BURST: Final = 20.0
 _RATE: Final = 1.0
@@ -99,8 +100,8 @@ class Controller:
         self._pass_timeout = pass_timeout
         self._quiet = quiet
         self._loops: dict[ObjectKey, _Loop] = {}
-        self._urgent = 0
-        """Passes in progress that are more than a glance."""
+        self._urgent = Counter[str]()
+        """Passes in progress that are more than a glance, by namespace: no tenant's make another one's wait."""
         self._turns = Turns("passes", rate=_RATE, burst=_BURST, patience=math.inf)
         self._shares = Turns("passes", rate=_RATE_OF_NAMESPACE, burst=_BURST_OF_NAMESPACE, patience=math.inf)
 
@@ -150,7 +151,7 @@ class Controller:
             loop.wake.clear()  # whatever happened until now, this pass sees
             self._metrics.heartbeat(key, self._clock.now())
             try:
-                with self._counted(is_urgent=is_urgent):
+                with self._counted(key.namespace, is_urgent=is_urgent):
                     wait = await self._pass(key, woken=woken)
             except _PassFailed:
                 failures += 1
@@ -164,28 +165,30 @@ class Controller:
             if failures:
                 await asyncio.sleep(min(1.0, wait or 0.0))
             else:
-                await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet_now())
+                await asyncio.sleep(min(self._quiet, _AT_ONCE) if wait == 0.0 else self._quiet_in(key.namespace))
             await _woken(loop.wake, within=wait or 0.0)
 
-    def _quiet_now(self) -> float:
-        return max(self._quiet, min(self._quiet * self._urgent / _BUSY, _LONGEST_QUIET))
+    def _quiet_in(self, namespace: str) -> float:
+        return max(self._quiet, min(self._quiet * self._urgent[namespace] / _BUSY, _LONGEST_QUIET))
 
     async def _comes_to_a_glance(self, key: ObjectKey, loop: _Loop) -> bool:
         """Return whether the next pass is a glance, after those that are more than one, unless it is woken."""
         last = time.monotonic() + _YIELDS
         while not loop.wake.is_set() and self._is_glance(key):
-            if not self._urgent or time.monotonic() >= last:
+            if not self._urgent.total() or time.monotonic() >= last:
                 return True
             await _woken(loop.wake, within=jittered(_YIELDS_FOR))
         return False
 
     @contextmanager
-    def _counted(self, *, is_urgent: bool) -> Iterator[None]:
-        self._urgent += is_urgent
+    def _counted(self, namespace: str, *, is_urgent: bool) -> Iterator[None]:
+        self._urgent[namespace] += is_urgent
         try:
             yield
         finally:
-            self._urgent -= is_urgent
+            self._urgent[namespace] -= is_urgent
+            if not self._urgent[namespace]:
+                del self._urgent[namespace]
 
     async def _pass(self, key: ObjectKey, *, woken: bool) -> float | None:
         """Make one pass. Raises _PassFailed for whatever goes wrong; our own cancellation passes."""

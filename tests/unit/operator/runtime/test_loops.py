@@ -238,6 +238,30 @@ async def test_a_pass_of_a_busy_operator_answers_more_events_and_a_first_one_is_
     await made.close()
 
 
+async def test_a_tenant_whose_passes_hang_does_not_make_another_ones_events_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Injected: a pass of another namespace that does not end, as where its database does not answer."""
+    monkeypatch.setattr(module, "_BUSY", 1e-9)
+    monkeypatch.setattr(module, "_LONGEST_QUIET", 3600.0)
+    hung, made_of = ObjectKey("other", "a"), list[ObjectKey]()
+
+    async def reconcile(key: ObjectKey, *, woken: bool) -> float | None:
+        del woken
+        made_of.append(key)
+        if key == hung:
+            await asyncio.Event().wait()
+        return 60.0
+
+    made = Controller(reconcile, metrics=PrometheusMetrics(), clock=SystemClock(), quiet=0.001)
+    made.wake(hung)
+    await until(lambda: hung in made_of)
+    for count in (1, 2, 3):
+        made.wake(KEY)
+        await until(lambda count=count: made_of.count(KEY) == count)  # type: ignore[misc]
+    await made.close()
+
+
 async def test_a_pipeline_that_is_gone_ends_its_loop_and_may_come_back(
     loops: Controller, reconciler: Reconciler
 ) -> None:

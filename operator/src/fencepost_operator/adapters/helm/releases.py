@@ -8,7 +8,6 @@ that would be every user with the role `edit`.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from fencepost_operator.adapters.kubernetes.api_server import (
     ApiServer,
     Json,
 )
-from fencepost_operator.adapters.kubernetes.spark_clusters import generation_of, spark_cluster
+from fencepost_operator.adapters.kubernetes.spark_clusters import generation_of, spark_cluster, without_status
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels, names
 from fencepost_operator.errors import Rejected
@@ -81,7 +80,7 @@ class _Listed:
 
     at: float
     objects: ClusterObjects
-    versions: frozenset[str]
+    versions: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +253,7 @@ class HelmReleases:
     def note_object(self, key: ObjectKey, metadata: Mapping[str, Any] | None) -> None:
         """Forget the list of a pipeline's objects if an event shows one that is not in it, or that one was deleted."""
         known = self._listed.get(key)
-        if known is not None and (metadata is None or _without_status(metadata) not in known.versions):
+        if known is not None and (metadata is None or without_status(metadata) not in known.versions):
             self.note_change(key)
 
     def forget(self, key: ObjectKey) -> None:
@@ -369,15 +368,8 @@ def _found(key: ObjectKey, items: Sequence[tuple[str, Json]]) -> tuple[ClusterOb
     )
 
 
-def _versions(items: Sequence[tuple[str, Json]]) -> frozenset[str]:
-    return frozenset(_without_status(item["metadata"]) for _, item in items)
-
-
-def _without_status(metadata: Mapping[str, Any]) -> str:
-    """Return what changes with an object but for its status: a Service has no generation, and little of a status."""
-    version = metadata.get("generation") or metadata.get("resourceVersion")
-    marks = [dict(metadata.get(part) or {}) for part in ("labels", "annotations")]
-    return json.dumps([metadata.get("uid"), version, metadata.get("deletionTimestamp"), *marks], sort_keys=True)
+def _versions(items: Sequence[tuple[str, Json]]) -> frozenset[int]:
+    return frozenset(without_status(item["metadata"]) for _, item in items)
 
 
 def _compared(items: Sequence[tuple[str, Json]]) -> frozenset[tuple[str, ...]]:

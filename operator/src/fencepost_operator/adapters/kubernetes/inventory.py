@@ -22,6 +22,7 @@ from fencepost_operator.adapters.kubernetes.api_server import (
     Json,
 )
 from fencepost_operator.adapters.kubernetes.pipelines import PIPELINES
+from fencepost_operator.adapters.kubernetes.spark_clusters import without_status
 from fencepost_operator.api import ObjectKey
 from fencepost_operator.desired import labels
 from fencepost_operator.ports import Digests
@@ -43,24 +44,22 @@ class KubernetesInventory:
 
     async def digests(self, namespaces: Sequence[str]) -> Mapping[ObjectKey, Digests]:
         """Return the digests of each pipeline of these namespaces, or of all."""
-        found: dict[ObjectKey, set[tuple[str, ...]]] = defaultdict(set)
-        parts: dict[ObjectKey, set[tuple[str, ...]]] = defaultdict(set)
+        found: dict[ObjectKey, set[int]] = defaultdict(set)
+        parts: dict[ObjectKey, set[int]] = defaultdict(set)
         async for item in self._all(PIPELINES.plural, namespaces, ""):
-            found[_key(item, "name")].add(("pipeline", *_asked(item["metadata"])))
+            found[_key(item, "name")].add(_asked(item["metadata"]))
         for plural in (resource.plural for resource in _CHILDREN):
             async for item in self._all(plural, namespaces, labels.PIPELINE):
                 key, metadata = _key(item, labels.PIPELINE), item["metadata"]
-                found[key].add((plural, *_identity(metadata)))
+                found[key].add(_identity(plural, metadata))
                 if plural in _PARTS:
-                    parts[key].add(
-                        (plural, *_asked(metadata), metadata.get("generation") or metadata["resourceVersion"])
-                    )
+                    parts[key].add(without_status(metadata))
         async for item in self._all(
             SECRETS.plural, (self.namespace,), f"owner=helm,{labels.PIPELINE},{labels.NAMESPACE}"
         ):
             marks = item["metadata"]["labels"]
             key = ObjectKey(marks[labels.NAMESPACE], marks[labels.PIPELINE])
-            found[key].add(("release", *_identity(item["metadata"])))
+            found[key].add(_identity("release", item["metadata"]))
         return {key: Digests(hash(frozenset(items)), hash(frozenset(parts[key]))) for key, items in found.items()}
 
     def _all(self, plural: str, namespaces: Sequence[str], selector: str) -> AsyncIterator[Json]:
@@ -72,11 +71,11 @@ def _key(item: Json, label: str) -> ObjectKey:
     return ObjectKey(metadata["namespace"], metadata["name"] if label == "name" else metadata["labels"][label])
 
 
-def _asked(metadata: Json) -> tuple[str, ...]:
-    """Return what changes with a request about a pipeline, and not with a write of its status."""
+def _asked(metadata: Json) -> int:
+    """Return the hash of what changes with a request about a pipeline, and not with a write of its status."""
     parts = ("uid", "generation", "deletionTimestamp", "finalizers", "annotations")
-    return tuple(json.dumps(metadata.get(part), sort_keys=True) for part in parts)
+    return hash(json.dumps([metadata.get(part) for part in parts], sort_keys=True))
 
 
-def _identity(metadata: Json) -> tuple[str, ...]:
-    return metadata["name"], metadata["uid"], metadata["resourceVersion"]
+def _identity(kind: str, metadata: Json) -> int:
+    return hash((kind, metadata["name"], metadata["uid"], metadata["resourceVersion"]))

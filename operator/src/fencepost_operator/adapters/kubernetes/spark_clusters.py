@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from fencepost_operator.adapters.kubernetes import pods
 from fencepost_operator.adapters.kubernetes.api_server import PODS, STATEFUL_SETS, ApiServer, Json
@@ -68,6 +69,16 @@ async def _issues(
         if len(own) < stateful["spec"].get("replicas", 0):
             found.append(await pods.newest_warning(warnings, stateful, pods.REFUSALS))
     return tuple(issue for issue in found if issue is not None)
+
+
+def without_status(metadata: Mapping[str, Any]) -> int:
+    """Return a number that differs within a process after a change of a cluster's object, but for one of its status.
+
+    A Service has no generation, and little of a status.  It is a hash: tenants decide how large annotations are.
+    """
+    version = metadata.get("generation") or metadata.get("resourceVersion")
+    marks = [metadata.get(part) or {} for part in ("labels", "annotations")]
+    return hash(json.dumps([metadata.get("uid"), version, metadata.get("deletionTimestamp"), *marks], sort_keys=True))
 
 
 def generation_of(found: Json) -> int:

@@ -140,10 +140,15 @@ class _Case:
         spec, after = self.trial.spec, status.written_after
         if not isinstance(spec, TrialSpec) or spec.since.duration is None or after is None:
             return ""
-        first = datetime.fromtimestamp(after / 1e6, UTC)
-        if first <= self.trial.created_at - timedelta(seconds=spec.since.duration):
+        asked = self.trial.created_at - timedelta(seconds=spec.since.duration)
+        # The clock is of a table or a status that a tenant may write: in a datetime it may have no place.
+        if not _microseconds(asked) < after <= _microseconds(self.facts.now):
             return ""
-        return f". The pipeline's history begins at {first:%Y-%m-%dT%H:%M:%SZ}, later than spec.since.duration asks for"
+        first = _EPOCH + timedelta(microseconds=after)
+        return (
+            f". For its topics, the pipeline's history begins at {first:%Y-%m-%dT%H:%M:%SZ}, "
+            "later than spec.since.duration asks for"
+        )
 
     def over(self, reason: Reason, message: str, *remedies: str, stop: bool = False) -> TrialDecision:
         """End the trial without a result."""
@@ -157,6 +162,13 @@ class _Case:
     def refused(self, why: str, remedy: str) -> TrialDecision:
         """End a trial that cannot be."""
         return self.over(Reason.TRIAL_REFUSED, f"Refused: {why}", remedy)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _decided(case: _Case) -> TrialDecision:

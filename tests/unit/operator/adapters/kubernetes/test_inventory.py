@@ -118,6 +118,16 @@ async def test_a_change_of_a_part_has_another_number_and_one_of_its_status_has_n
     assert await parts() == found[-1], "no pod is a part"
 
 
+async def test_other_labels_of_a_part_are_a_change_of_it(objects: Objects) -> None:
+    """A cluster's objects are found by their labels, which have no generation."""
+    found: set[int] = set()
+    for generation in ("1", "2"):
+        marks = {**of(ONE), labels.GENERATION: generation}
+        objects.put("statefulsets", "one-g1-worker", generation, labels=marks, generation=1)
+        found.add((await KubernetesInventory(objects, HOME).digests(()))[ONE].parts)
+    assert len(found) == 2
+
+
 async def test_a_namespace_that_is_closed_hides_no_other(objects: Objects) -> None:
     objects.denied.add("closed")
     assert await changed(objects, "shop", "closed") == {ONE, OTHER}

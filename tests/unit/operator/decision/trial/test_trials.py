@@ -147,6 +147,16 @@ def test_a_duration_that_reaches_beyond_the_history_is_named_in_the_messages() -
         assert [said in status.message for status in (before, after)] == [expected, expected]
 
 
+@pytest.mark.parametrize("clock", [2**63 - 1, -(2**63), int((NOW.timestamp() + 1) * 1_000_000)])
+def test_a_clock_that_no_history_has_is_not_shown(clock: int) -> None:
+    """A tenant may write the fence's table, and the status: the pass would fail at a moment that no date has."""
+    one = pipeline()
+    before = decide(trial(), facts(one, start=Known(replace(START, clock=clock)))).status
+    assert "history begins" not in before.message
+    done = job(finished=True, report=report(), exit_code=0)
+    assert "history begins" not in decide(trial(before), facts(one, job=Known(done))).status.message
+
+
 WAITING: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "the row is not known": ({"row": UNSEEN}, "no answer"),
     "the start is not known": ({"start": UNSEEN}, "no answer"),
