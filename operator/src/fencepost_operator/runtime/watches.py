@@ -12,12 +12,14 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import kopf
 
 from fencepost_operator.api import GROUP, KIND, PLURAL, REWIND_PLURAL, TRIAL_KIND, TRIAL_PLURAL, VERSION, ObjectKey
 from fencepost_operator.desired import labels
+from fencepost_operator.runtime.child_status import OF_CHILD, Status
 from fencepost_operator.runtime.controller import Controller
 
 CHILDREN: Final = (("", "v1", "pods"), ("batch", "v1", "jobs"), ("apps", "v1", "statefulsets"))
@@ -151,7 +153,11 @@ def _watches(note_pod: Callable[[Mapping[str, Any]], None], note_part: NotePart)
     )
     for kind in CHILDREN:
         child = _Watch(
-            kind=kind, pipeline=_owner, changes=ChangeFilter(_IDENTITY), content=_decided_by, trial=_owning_trial
+            kind=kind,
+            pipeline=_owner,
+            changes=ChangeFilter(_IDENTITY),
+            content=partial(_decided_by, OF_CHILD[kind[2]]),
+            trial=_owning_trial,
         )
         yield replace(child, on_event=note_pod) if kind[2] == "pods" else child
     for kind in PARTS:
@@ -222,9 +228,9 @@ def _owning_trial(child: kopf.Body) -> str | None:
     return next((str(owner.get("name")) for owner in owners if owner.get("kind") == TRIAL_KIND), None)
 
 
-def _decided_by(child: kopf.Body) -> object:
-    """Return what a decision reads of a child, beside its identity: its status, and the operator's own marks."""
-    return [child.get("status"), _own(child.meta.labels), _own(child.meta.annotations)]
+def _decided_by(status: Callable[[Status], object], child: kopf.Body) -> object:
+    """Return what a decision reads of a child, beside its identity: of its status, and the operator's own marks."""
+    return [status(child.get("status") or {}), _own(child.meta.labels), _own(child.meta.annotations)]
 
 
 def _own(marks: Mapping[str, str]) -> dict[str, str]:

@@ -114,12 +114,17 @@ async def test_an_end_wakes_and_is_forgotten(watched: Watched) -> None:
     assert await watched.sees("ADDED") == 1
 
 
-@pytest.mark.parametrize("kind", ["pods", "jobs", "statefulsets"])
-async def test_what_a_decision_reads_of_an_owned_object_wakes_once(watched: Watched, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("pods", {"phase": "Running"}), ("jobs", {"active": 1}), ("statefulsets", {"updateRevision": "2"})],
+)
+async def test_what_a_decision_reads_of_an_owned_object_wakes_once(
+    watched: Watched, kind: str, status: dict[str, Any]
+) -> None:
     handler, mark = f"{kind}-changed", {labels.PIPELINE: KEY.name}
     assert await watched.sees("ADDED", handler=handler, labels=mark) == 1
     changes: list[dict[str, Any]] = [
-        {"status": {"lag": 8}},
+        {"status": status},
         {"generation": 2},
         {"deletionTimestamp": "2026-01-01T00:00:00Z"},
         {"annotations": {labels.GENERATION: "2"}},
