@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from fakes.gate import Gate
-from fakes.manifests import KEY
+from fakes.manifests import KEY, body
 from fakes.ports import FakeMetrics, ports_of
 from fakes.stage import POLICY, Stage
 from fakes.workload_ports import FakeReleases, FakeRuns
@@ -384,3 +384,40 @@ async def test_a_pass_counts_as_a_glance_after_one_and_not_after_an_event() -> N
     stage.world.advance(POLICY.census_holds)
     assert not operator.is_glance(KEY)
     assert not operator.is_glance(replace(KEY, name="another"))
+
+
+async def test_the_first_pass_adds_the_finalizer_and_creates_the_row_and_the_cluster() -> None:
+    stage = Stage()
+    stage.world.apply(body())
+    assert await stage.turn() == 0.0
+    assert [name for name in stage.gate.writes if name not in {"write_status", "publish"}] == [
+        "set_finalizer", "create", "install",
+    ]  # fmt: skip
+
+
+async def test_a_change_of_the_spec_ends_the_pass_that_looked_at_another_one() -> None:
+    stage = Stage()
+    stage.world.apply(body())
+
+    def change(_number: int, name: str) -> None:
+        if name == "create":
+            stage.world.change(KEY, suspend=True)
+
+    stage.gate.after = change
+    assert await stage.turn() == 0.0
+    assert "install" not in stage.gate.writes
+    await stage.until(lambda: stage.ready() == "Suspended")
+    assert "install" not in stage.gate.writes
+
+
+async def test_a_finalizer_that_is_taken_away_at_once_keeps_no_pass_busy() -> None:
+    stage = Stage()
+    stage.world.apply(body())
+
+    def strip(_number: int, name: str) -> None:
+        if name == "set_finalizer":
+            stage.world.objects[KEY]["metadata"]["finalizers"] = []
+
+    stage.gate.after = strip
+    assert present(await stage.turn()) > 0
+    assert stage.gate.writes.count("set_finalizer") == 1

@@ -140,6 +140,11 @@ class Observer:
             namespace_ends=namespace_ends.result(),
         )
 
+    async def with_fence(self, pipeline: Pipeline, seen: Observation) -> Observation:
+        """Return a snapshot of this pass with the fence row as it is now."""
+        fence = await self._checkpoint(pipeline)
+        return replace(seen, now=whole_milliseconds(self.ports.clock.now()), fence=fence)
+
     async def glance(self, pipeline: Pipeline, resting: Observation) -> Observation:
         """Return a snapshot of a pipeline at rest: of Kubernetes as it was, of Cassandra and Kafka as they are now."""
         async with asyncio.TaskGroup() as first:

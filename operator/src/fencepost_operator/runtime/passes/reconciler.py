@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fencepost_operator.actions import Action, DropSnapshots, KeepRevision, StartPurge, TakeSnapshot, TryCode
+from fencepost_operator.actions import (
+    Action,
+    AddFinalizer,
+    CreateFence,
+    DropSnapshots,
+    KeepRevision,
+    StartPurge,
+    TakeSnapshot,
+    TryCode,
+)
 from fencepost_operator.api import (
     Event,
     ObjectKey,
@@ -60,6 +69,9 @@ _GLANCE: Final = "glance"
 _GONE: Final = "gone"
 _BLIND: Final = "blind"
 """The runs could not be listed: a driver that is dead by now would not be noticed."""
+_CONTINUED: Final = frozenset({AddFinalizer.__name__, CreateFence.__name__})
+"""Outcomes after which the pass continues: they change the object's metadata and the fence row, and nothing else that
+it has seen."""
 _NOT_RECONCILED: Final = frozenset({_CONFLICT, _GONE, _BLIND})
 """Outcomes of passes that end without an error and do not reconcile."""
 
@@ -146,6 +158,18 @@ class Reconciler:
         observer = Observer(self.ports, self.config)
         found = await observer.with_valid_spec(self._last.begin(found))
         seen = await self._signs.exchange(found, await observer.observe(found))
+        again, outcome = await self._step(found, seen, has_census=has_census)
+        while outcome in _CONTINUED and (left := await self.ports.pipelines.read(key)) is not None:
+            if (left.uid, left.generation) != (found.uid, found.generation):  # what it asks for now was not looked at
+                break
+            found = await observer.with_valid_spec(self._last.begin(left))
+            seen = await observer.with_fence(found, seen)
+            again, outcome = await self._step(found, seen, has_census=has_census)
+        return again, outcome
+
+    async def _step(self, found: Pipeline, seen: Observation, *, has_census: bool) -> tuple[float, str]:
+        """Decide by what was seen, record the decision and act; return when to look again, and what the pass did."""
+        key = found.key
         pipeline, observation = self._measured(found, seen)
         monotonic = self.ports.clock.monotonic()
         attempts = self._attempts.setdefault(key, Attempts())
