@@ -28,6 +28,10 @@ ARCHIVE: Final = Path("/opt/fencepost/spark.jsa")
 """The class-data-sharing archive of the image: with it and no C2, the driver's JVM needs 5.6 s of CPU time until its
 first batch instead of 21.9 s (local mode, both cores busy; dev/bench/driver)."""
 
+UNMOVED: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+"""Map the archive at the address that it was written for. Java 17 moves it to a random one by default, and writes to
+nearly all of its pages: 139 of a master's 217 MiB, where 23 are enough and the JVMs of a node share the others."""
+
 LATE_C2: Final = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -84,7 +88,7 @@ def spark_home() -> Path:
 
 def sharing_options() -> tuple[str, ...]:
     """Return the options for the archive when the image has one; a mismatch makes a JVM slower, never wrong."""
-    return (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto") if ARCHIVE.is_file() else ()
+    return (f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto", *UNMOVED) if ARCHIVE.is_file() else ()
 
 
 def java_command(*, memory: str, options: Sequence[str], class_path: str, conf_dir: Path) -> list[str]:
