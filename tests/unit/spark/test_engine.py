@@ -152,6 +152,24 @@ def test_a_sink_gets_each_batch_and_no_warm_up(make: Callable[..., SparkEngine])
     assert sink.calls[1:] == [("begin", claimed.write_timestamp), ("finish", claimed.write_timestamp)]
 
 
+def test_idle_exercises_plan_what_an_empty_batch_does_once(make: Callable[..., SparkEngine]) -> None:
+    calls: list[DataFrame] = []
+
+    def counted(batch: DataFrame, _context: object) -> DataFrame:
+        calls.append(batch)
+        return batch
+
+    engine = make(counted)
+    engine.warm()
+    before = len(calls)
+    for _ in range(3):
+        engine.keep_warm()
+    assert len(calls) == before + 1
+    assert engine.write(BATCH, row()).rows == {"rows": 5}
+    engine.keep_warm()
+    assert len(calls) == before + 2, "that of the batch"
+
+
 LARGE = Batch(ranges=(Range("t", 0, 0, MOST_RECORDS + 1),), until={"t/0": MOST_RECORDS + 1})
 
 

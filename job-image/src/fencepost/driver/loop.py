@@ -26,6 +26,7 @@ from fencepost.contract import DriverConfig, Reason, split_offset_key
 from fencepost.driver.loss_report import recorded
 from fencepost.driver.planning import plan
 from fencepost.driver.planning.awaiting import (
+    EXERCISE,
     FIRST_EXERCISED,
     MOST_EXERCISED_BYTES,
     await_epoch,
@@ -49,8 +50,6 @@ from fencepost.fence.figures import Figure
 
 log = logging.getLogger(__name__)
 
-KEEP_WARM: Final = 30.0
-"""Seconds of idleness after which the workers are exercised: Spark ends Python workers that idle for a minute."""
 LOOK_AHEAD: Final = 0.25
 """Seconds that a finished batch waits for the plan of the next one, which saves an update of the fence row."""
 
@@ -456,7 +455,7 @@ class Loop:
         """Wait a little; exercise the workers now and then."""
         self._looks_in_vain += 1
         now = self._now()
-        if now - self._exercised >= KEEP_WARM:
+        if now - self._exercised >= EXERCISE:
             self._engine.keep_warm()
             self._exercised = self._now()
         self._wait(self._planner.idle_interval)

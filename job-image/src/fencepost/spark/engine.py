@@ -79,6 +79,8 @@ class SparkEngine:
         self._record_size: float | None = None
         """Mean bytes of a record in the last batch that had some."""
         self._left_out: LeftOut = NOTHING
+        self._idle: tuple[int, DataFrame] | None = None
+        """What writes an empty batch, and from how many cores."""
         self._has_failed = False
         """Whether tasks of a failed job may still run."""
 
@@ -104,9 +106,20 @@ class SparkEngine:
         Raises DriverError, and never BadSpec: the same empty batch passed in `warm`, so the cause may pass too.
         """
         try:
-            self._run([()] * self._cores(), self._warm_up, check=False)
+            self._spark.sparkContext.setLocalProperty(ATTEMPT, begin_attempt())
+            reports = self._idle_frame(self._cores())
+            with self._translated(self._warm_up, check=False):
+                self._sinks.run(reports)
         except BadSpec as error:
             raise BatchFailed(error.message, reason=error.reason, remedy=error.remedy) from error
+
+    def _idle_frame(self, cores: int) -> DataFrame:
+        """Return what writes an empty batch from so many cores, planned once: planning takes most of its CPU time."""
+        if takes_record_batches(self._transform):
+            return self._frame([()] * cores, self._warm_up, check=False)
+        if self._idle is None or self._idle[0] != cores:
+            self._idle = cores, self._frame([()] * cores, self._warm_up, check=False)
+        return self._idle[1]
 
     def leave_out(self, records: LeftOut) -> None:
         """Read none of these records from here on."""

@@ -24,9 +24,8 @@ STANDBY_LOOK: Final = 0.25
 
 A look reads one integer at a local quorum: four per second of each of 1,000 standbys are 4,000 reads.
 """
-EXERCISE: Final = 30.0
-"""Seconds between two exercises of the workers: Spark ends Python workers that idle for a minute."""
-
+EXERCISE: Final = 45.0
+"""Seconds between two exercises of idle workers: Spark ends Python workers that idle for a minute."""
 
 FIRST_EXERCISED: Final = 10
 """Records of the first exercise: each may take a request of the author's function."""
@@ -80,10 +79,10 @@ def await_epoch(
 ) -> None:
     """Return when the run's epoch begins; at once for a run that awaits none.
 
-    `exercise` keeps the workers warm meanwhile; it gets the row as it was half a minute before.  A database that does
+    `exercise` keeps the workers warm meanwhile; it gets the row as it was one exercise before.  A database that does
     not answer is asked again: the run that works may need it just as little.  A look is a cheap read, which takes no
-    part in the transactions of the run that works; what it finds is confirmed by a linearizable one, as is twice per
-    minute that nothing was missed.
+    part in the transactions of the run that works; what it finds is confirmed by a linearizable one, as is with each
+    exercise that nothing was missed.
     Raises Stopping once `stop` is set, Fenced, FenceMissing.
     """
     row: FenceRow | None = None
