@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -141,6 +141,8 @@ class Pipeline:
     state: StateConfig = STATE
     left_out: LeftOut = field(default_factory=dict)
     isolate: bool = False
+    checks: bool = False
+    """Whether runs start as those after a claim of the same code do."""
     looks: int = 40
     """How often a run looks at a log without new records before it stops."""
     looked: Callable[[int], None] = lambda _: None
@@ -187,6 +189,8 @@ class Pipeline:
             sinks={"s": self.sink}, properties={}, records=reading,
         )  # fmt: skip
         query.leave_out(self.left_out)
+        if self.checks:
+            query.check()
         inner = query.write
 
         def write(rows: DataFrame, *rest: Any, **more: Any) -> Any:
@@ -621,3 +625,13 @@ def test_a_warm_up_writes_nothing_and_compares_the_columns(made: Callable[[], Pi
     query.warm()
     query.check()
     assert pipeline.sink.table() == {}
+
+
+def test_a_run_whose_query_was_planned_before_leaves_what_any_run_does(made: Callable[[], Pipeline]) -> None:
+    usual, checked = made(), made()
+    checked.checks = True
+    usual.run()
+    with suppress(Exception):  # whatever Spark makes of it
+        checked.run(fault=partial(dead_from, 9))
+    checked.run()
+    assert checked.outcome() == usual.outcome()

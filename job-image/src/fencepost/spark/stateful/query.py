@@ -87,8 +87,17 @@ class StatefulQuery:
         self._frame = self._built()
 
     def check(self) -> None:
-        """Compare the columns with the sinks, for code that has passed `warm` before. Raises BadSpec."""
-        self._empty_batch()
+        """Plan the query and an empty batch, for code that has passed `warm` before, and run nothing.
+
+        What planning needs is loaded then before the executors are there.  Raises BadSpec as `warm`.
+        """
+        reports, context = self._empty_batch()
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark's JVM API
+        mode = jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple")
+        with sink_job.translated(context, is_warm_up=True):
+            reports._jdf.queryExecution().executedPlan()  # noqa: SLF001 - as above
+            # Which plans a stream too, and starts none.
+            self._frame._jdf.queryExecution().explainString(mode)  # noqa: SLF001 - as above
 
     def warm(self) -> None:
         """Write an empty batch from every core: Python workers, what `finish` makes of it, sessions of the sinks.
