@@ -1,6 +1,7 @@
 """`python -m bench NAME…|all`: measure on the testbed, print tables, write .cache/bench/NAME.json."""
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -128,4 +129,6 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    # What a bench has started ends with it, and its topic goes: the next one would read what is left there.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())
