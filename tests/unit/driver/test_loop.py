@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from fencepost.batch import Batch
+from fencepost.driver.planning.awaiting import EXERCISE
 from fencepost.errors import DependencyDown
 from fencepost.fence import Fenced, FenceRow
 from fencepost.fence.memory import MemoryFenceTable
@@ -75,8 +76,8 @@ def test_an_idle_loop_lives_by_each_look_and_not_while_kafka_is_silent() -> None
 
 def test_an_idle_loop_keeps_the_workers_warm() -> None:
     world = World(log=FakeLog(ends={"t/0": 0}))
-    engine = world.run(idle=91)
-    assert engine.warmed == 3  # a look a second, from 0 s to 90 s
+    engine = world.run(idle=int(3 * EXERCISE) + 1)  # looks, one each second
+    assert engine.warmed == 3
 
 
 def test_batches_keep_the_workers_warm() -> None:
