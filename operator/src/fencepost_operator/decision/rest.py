@@ -1,13 +1,14 @@
 """Pipelines at rest: only an event of Kubernetes, or what Cassandra and Kafka show, can make anything due for them.
 
-So what Kubernetes shows of one need not be asked for again until there is an event.
+So what Kubernetes shows of one need not be asked for again until there is an event.  A pipeline whose driver runs, and
+has not claimed or committed yet, is one of these.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost_operator.api import AutoscaleStatus, Pipeline, Spec, Standby, State, Status, condition_of
+from fencepost_operator.api import AutoscaleStatus, Pipeline, Reason, Spec, Standby, State, Status, condition_of
 from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.pausing import is_paused
 from fencepost_operator.decision.run.handoff import is_warm, job_named, standby_of
@@ -20,9 +21,8 @@ _RESTING = frozenset({State.RUNNING, State.CATCHING_UP}) | _WITHOUT_A_RUN
 
 def is_at_rest(pipeline: Pipeline, observation: Observation, decision: Decision) -> bool:
     """Return whether nothing is due, expected or wrong: of what is wrong, time alone may show more."""
-    ready = condition_of(decision.status.conditions, "Ready")
     is_settled = decision.action is None and not decision.rewinds and not decision.is_queued
-    if not is_settled or ready is None or ready.status != "True" or decision.status.state not in _RESTING:
+    if not is_settled or not (_is_ready(decision.status) or _awaits_its_driver(decision)):
         return False
     if not _follows_its_own_spec(pipeline, decision.status) or not _is_all_well(observation):
         return False
@@ -45,6 +45,17 @@ def apart_from_figures(status: Status) -> Status:
         offline_partitions=(),
         data_risk=None,
     )
+
+
+def _is_ready(status: Status) -> bool:
+    ready = condition_of(status.conditions, "Ready")
+    return ready is not None and ready.status == "True" and status.state in _RESTING
+
+
+def _awaits_its_driver(decision: Decision) -> bool:
+    """Return whether the driver's container runs, and the claim or the first commit is what is waited for."""
+    run = decision.status.run
+    return decision.reason is Reason.STARTING and run is not None and run.is_active and run.started_at is not None
 
 
 def _follows_its_own_spec(pipeline: Pipeline, status: Status) -> bool:

@@ -305,6 +305,24 @@ async def test_a_pipeline_as_large_as_a_tenant_likes_is_not_kept_in_memory() -> 
     assert "pipeline" in gate.asked_of_kubernetes()
 
 
+async def test_a_driver_that_starts_is_awaited_without_a_question_to_kubernetes() -> None:
+    """The claim and the first commit are in the fence row; what else happens to the driver is an event."""
+    stage, gate = await resting()
+    stage.woken = True
+    stage.world.kill_driver()
+    await stage.until(lambda: len(stage.world.created_jobs) == 2 and present(stage.pipeline.status.run).epoch == 2)
+    await stage.until(lambda: present(stage.pipeline.status.run).started_at is not None)
+    await stage.turn()
+    stage.woken = False
+    gate.asked_of_kubernetes()
+    asked = 0
+    while stage.row.driver is None:
+        stage.world.advance(present(await stage.turn()))
+        asked += bool(gate.asked_of_kubernetes())
+    assert asked == 0
+    await stage.running(seconds=10)
+
+
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:
     stage = await Stage.streaming()
     for _ in range(10):
