@@ -314,6 +314,7 @@ def test_the_next_run_shares_no_cluster_with_one_that_a_rewind_replaced_before_i
     happens = (
         events.BreakImage(15.0, number=1, code=1),
         events.Drain(16.6, workers=True, seconds=1.0),
+        *(events.Stale(at, fact="release", seconds=0.1) for at in (31.1, 43.1)),  # an event, as runs 3 and 4 end
         events.Stale(55.0, fact="runs", seconds=5.0),
         events.Rewind(57.0),
     )
