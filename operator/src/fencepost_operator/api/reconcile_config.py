@@ -36,6 +36,8 @@ class ReconcileConfig:
     look_interval: float = 600.0
     """For how long what Kubernetes has shown of a pipeline at rest is used, as long as neither an event nor a census
     shows a change."""
+    start_look_interval: float = 5.0
+    """The same while a driver starts: that its node is silent or its probe fails, time alone may show, and no event."""
     looks_per_second: float = 100.0
     """At the figures of all pipelines at rest together: with many pipelines, each is looked at less often."""
     slowest_look: float = 9.0

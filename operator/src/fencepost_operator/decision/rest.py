@@ -22,7 +22,7 @@ _RESTING = frozenset({State.RUNNING, State.CATCHING_UP}) | _WITHOUT_A_RUN
 def is_at_rest(pipeline: Pipeline, observation: Observation, decision: Decision) -> bool:
     """Return whether nothing is due, expected or wrong: of what is wrong, time alone may show more."""
     is_settled = decision.action is None and not decision.rewinds and not decision.is_queued
-    if not is_settled or not (_is_ready(decision.status) or _awaits_its_driver(decision)):
+    if not is_settled or not (_is_ready(decision.status) or awaits_its_driver(decision)):
         return False
     if not _follows_its_own_spec(pipeline, decision.status) or not _is_all_well(observation):
         return False
@@ -52,7 +52,7 @@ def _is_ready(status: Status) -> bool:
     return ready is not None and ready.status == "True" and status.state in _RESTING
 
 
-def _awaits_its_driver(decision: Decision) -> bool:
+def awaits_its_driver(decision: Decision) -> bool:
     """Return whether the driver's container runs, and the claim or the first commit is what is waited for."""
     run = decision.status.run
     return decision.reason is Reason.STARTING and run is not None and run.is_active and run.started_at is not None

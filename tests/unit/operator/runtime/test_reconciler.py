@@ -307,7 +307,7 @@ async def test_a_pipeline_as_large_as_a_tenant_likes_is_not_kept_in_memory() -> 
 
 async def test_a_driver_that_starts_is_awaited_without_a_question_to_kubernetes() -> None:
     """The claim and the first commit are in the fence row; what else happens to the driver is an event."""
-    stage, gate = await resting()
+    stage, gate = await resting(replace(POLICY, start_look_interval=60.0))
     stage.woken = True
     stage.world.kill_driver()
     await stage.until(lambda: len(stage.world.created_jobs) == 2 and present(stage.pipeline.status.run).epoch == 2)
@@ -321,6 +321,23 @@ async def test_a_driver_that_starts_is_awaited_without_a_question_to_kubernetes(
         asked += bool(gate.asked_of_kubernetes())
     assert asked == 0
     await stage.running(seconds=10)
+
+
+async def test_a_first_driver_that_does_not_claim_is_looked_at_within_seconds() -> None:
+    """Injected: it hangs before its claim. That its node is silent, or its probe fails, time alone shows."""
+    gate = Counted()
+    stage = Stage(gate=gate)
+    stage.world.apply(body())
+    await stage.until(
+        lambda: stage.pipeline.status.run is not None and stage.pipeline.status.run.started_at is not None
+    )
+    present(stage.world.newest_pod().driver).frozen = True
+    await stage.run(10)
+    stage.woken = False
+    await stage.turn()
+    gate.asked_of_kubernetes()
+    await stage.run(POLICY.start_look_interval * (1 + JITTER) + 1)
+    assert gate.asked_of_kubernetes() >= {"pipeline", "runs", "cluster"}
 
 
 async def test_a_pipeline_is_looked_at_sooner_while_records_flow() -> None:

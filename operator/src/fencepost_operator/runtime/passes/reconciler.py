@@ -35,7 +35,7 @@ from fencepost_operator.decision.decision import Decision
 from fencepost_operator.decision.failover import is_waited_for
 from fencepost_operator.decision.reporting.page_outbox import due_pages, with_pages
 from fencepost_operator.decision.reporting.page_text import page_of
-from fencepost_operator.decision.rest import apart_from_figures, is_at_rest
+from fencepost_operator.decision.rest import apart_from_figures, awaits_its_driver, is_at_rest
 from fencepost_operator.decision.rewind.queue import without_pipeline
 from fencepost_operator.decision.rewind.step_status import RewindUpdate
 from fencepost_operator.decision.run.handoff import standby_of
@@ -181,7 +181,9 @@ class Reconciler:
         if action is None:
             self._attempts.pop(key, None)
             if has_census and is_at_rest(recorded, observation, decision):
-                self._last.begin_rest(recorded, seen, monotonic + jittered(self.config.look_interval))
+                config, starts = self.config, awaits_its_driver(decision)
+                holds = config.start_look_interval if starts else config.look_interval
+                self._last.begin_rest(recorded, seen, monotonic + jittered(holds))
             return self._pause(pipeline, decision), _BLIND if is_blind else "steady"
         last = attempts.last(action)
         if last is not None and monotonic < last.retry_at:
