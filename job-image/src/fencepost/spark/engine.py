@@ -207,6 +207,7 @@ class SparkEngine:
     def _compile(self) -> None:
         if self._interpreting.end():
             self._queries.forget()
+            self._idle = None
 
     def _let_failed_tasks_end(self) -> None:
         """Wait for the tasks of an attempt that failed: none may write beside the next one. Raises BatchFailed.
