@@ -7,7 +7,7 @@ shows nothing that a pipeline waits for.  A pass asks for 10 objects and lists, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 Status: TypeAlias = Mapping[str, Any]
@@ -51,7 +51,7 @@ OF_CHILD: Final[Mapping[str, Callable[[Status], object]]] = {
 """By the plural of the kind."""
 
 
-def _conditions(status: Status, kinds: frozenset[str] | set[str]) -> Iterator[list[object]]:
+def _conditions(status: Status, kinds: Collection[str]) -> Iterator[list[object]]:
     for each in status.get("conditions") or ():
         if each.get("type") in kinds:
             yield [each.get(part) for part in ("type", "status", "reason", "message", "lastTransitionTime")]
