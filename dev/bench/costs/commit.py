@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench.samples import Result, Sample
 from fencepost.contract import CassandraEndpoint
 from fencepost.fence import Fence, FenceRow, Starting
-from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.session import connect, is_applied
 from fencepost.fence.cassandra.table import CassandraFenceTable, create_schema
 from flights.console import Console
 from testbed.environment import load
@@ -140,7 +140,7 @@ def _bare_update(session: Any) -> Callable[[], None]:
 
     def update() -> None:
         turn = next(turns)
-        if not session.execute(statement, (turn + 1, turn)).was_applied:
+        if not is_applied(session.execute(statement, (turn + 1, turn))):
             raise RuntimeError("a conditional update without contention was refused")
 
     return update
@@ -165,7 +165,7 @@ def _wide_update(session: Any) -> Callable[[], None]:
         offsets = {f"flights/{partition}": turn for partition in range(PARTITIONS)}
         now = datetime.now(UTC)
         values = (turn + 1, turn, offsets, offsets, now, turn, 1, "k", 1, turn, "bench")
-        if not session.execute(statement, values).was_applied:
+        if not is_applied(session.execute(statement, values)):
             raise RuntimeError("a conditional update without contention was refused")
 
     return update

@@ -86,7 +86,9 @@ class Session:
         self.before(statement.text)
         applied = self._apply(statement.text, values)
         self.after(statement.text)
-        return SimpleNamespace(was_applied=applied, one=lambda: SimpleNamespace(**self.row) if self.row else None)
+        if statement.text.startswith("SELECT"):
+            return SimpleNamespace(one=lambda: SimpleNamespace(**self.row) if self.row else None)
+        return SimpleNamespace(one=lambda: (applied,))
 
     def _schema(self, text: str) -> Any:
         if "system_schema.columns" in text:

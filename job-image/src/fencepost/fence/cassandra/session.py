@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel, DriverException, ProtocolVersion
@@ -32,6 +33,7 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
+from cassandra.query import named_tuple_factory
 
 from fencepost.contract import CassandraEndpoint, CassandraTls
 from fencepost.fence.cassandra.errors import translated
@@ -44,6 +46,10 @@ OLDEST_PROTOCOL: Final = ProtocolVersion.V4
 
 MOST_ADDRESSES: Final = 4
 """Addresses of an untrusted cluster that one attempt to connect tries."""
+
+
+MOST_KEPT_NAMES: Final = 2_000
+"""Characters of an answer's column names whose class is kept: a tenant's own Cassandra sends names of any length."""
 
 
 class WideConnection(DefaultConnection):  # type: ignore[misc] # the library is untyped
@@ -115,6 +121,7 @@ def connect(
                     consistency_level=getattr(ConsistencyLevel, consistency),
                     serial_consistency_level=getattr(ConsistencyLevel, endpoint.serial_consistency),
                     request_timeout=request_timeout,
+                    row_factory=rows,
                 )
             },
         )
@@ -129,6 +136,30 @@ def connect(
                     remedy="correct spec.checkpoint.cassandra.localDatacenter",
                 ) from error
             raise
+
+
+def rows(columns: Sequence[str], values: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return an answer's rows as named tuples, as the library does, which makes a class for each answer.
+
+    That class takes more CPU time than all else of a short answer.
+    """
+    names = tuple(columns)
+    row = _row_class(names) if sum(map(len, names)) <= MOST_KEPT_NAMES else _row_class.__wrapped__(names)
+    return [row(*found) for found in values]
+
+
+@lru_cache(maxsize=64)
+def _row_class(columns: tuple[str, ...]) -> Callable[..., Any]:
+    (row,) = named_tuple_factory(columns, [[None] * len(columns)])
+    return type(row)
+
+
+def is_applied(answer: Any) -> bool:  # noqa: ANN401 - the library's ResultSet
+    """Return whether a conditional statement was applied, which its answer's first column says.
+
+    The library's `was_applied` knows only its own kinds of rows.
+    """
+    return bool(answer.one()[0])
 
 
 class _Negotiating(Cluster):  # type: ignore[misc] # the library is untyped

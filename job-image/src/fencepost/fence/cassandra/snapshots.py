@@ -11,6 +11,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import translated
+from fencepost.fence.cassandra.session import is_applied
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing
 from fencepost.fence.sealed_epochs import sealed
 from fencepost.fence.snapshots import Snapshot
@@ -60,7 +61,7 @@ class SnapshotTable:
         insert = f"INSERT INTO {self._table} ({', '.join(there)}) VALUES ({marks}) IF NOT EXISTS"
         with translated(self._doing):
             answer = self.session.execute(self.session.prepare(insert), [values[name] for name in there])
-            return bool(answer.was_applied)
+            return is_applied(answer)
 
     def newest(self, pipeline: str, *, with_offsets: bool = False) -> tuple[Snapshot, ...]:
         """Return the newest snapshots, at most MOST, the newest first; none without the table.

@@ -22,7 +22,7 @@ from fencepost.fence.batch_progress import BatchProgress, heartbeat_key
 from fencepost.fence.cassandra import schema
 from fencepost.fence.cassandra.errors import is_disk_full, translated
 from fencepost.fence.cassandra.history import History
-from fencepost.fence.cassandra.session import connect
+from fencepost.fence.cassandra.session import connect, is_applied
 from fencepost.fence.errors import FenceSchemaInvalid, FenceSchemaMissing, FenceUnavailable
 from fencepost.fence.history import history_hours
 from fencepost.fence.row import FenceRow
@@ -144,7 +144,7 @@ class CassandraFenceTable:
                 f"INSERT INTO {self._table(schema.FENCE)} ({', '.join(columns)}) VALUES ({_marks(columns)})"
                 " IF NOT EXISTS"
             )
-            applied = bool(self.session.execute(insert, _values(_stored(row), columns)).was_applied)
+            applied = is_applied(self.session.execute(insert, _values(_stored(row), columns)))
         if applied:
             self._history.record(None, row)
         return applied
@@ -163,7 +163,7 @@ class CassandraFenceTable:
                 " IF epoch = ? AND version = ? AND driver = ?"
             )
             values = (*_values(new, columns), before.pipeline, before.epoch, before.version, before.driver)
-            applied = bool(self.session.execute(update, values).was_applied)
+            applied = is_applied(self.session.execute(update, values))
         if applied and not after.is_released:  # its history was deleted before
             self._history.record(before, after)
         return applied
