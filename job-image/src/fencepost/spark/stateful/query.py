@@ -7,9 +7,10 @@ Python raises there reaches the JVM as text, and the query ends; the exceptions 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from fencepost.context import Finish, Stream
     from fencepost.fence import FenceRow
@@ -122,6 +124,7 @@ class StatefulQuery:
 
         self._plans.plans = plans
         self._quiet()
+        threading.Thread(target=self._begin_workers, name="python-workers", daemon=True).start()
 
         def guarded(rows: DataFrame, batch: int) -> None:
             self._source.ran()
@@ -216,6 +219,18 @@ class StatefulQuery:
         """Return a number that grows while the current batch makes progress; see `SparkEngine.progress`."""
         return self._progress.poll()
 
+    def _begin_workers(self) -> None:
+        """Begin the executors' Python workers while Spark plans the first batch, and executors have nothing to do."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        with suppress(PySparkException, Py4JError):  # the first batch shows whatever is wrong
+            self._nothing_from_each_core("id long").write.format("noop").mode("append").save()
+
+    def _nothing_from_each_core(self, schema: StructType | str) -> DataFrame:
+        cores = self._cores()
+        return self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, schema)
+
     def _context(self) -> StreamContext:
         return StreamContext(
             pipeline=self._config.pipeline,
@@ -284,8 +299,7 @@ class StatefulQuery:
 
     def _empty_batch(self) -> tuple[DataFrame, BatchContext]:
         """Return what writes an empty batch. Raises BadSpec."""
-        cores = self._cores()
-        rows = self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, self._frame.schema)
+        rows = self._nothing_from_each_core(self._frame.schema)
         context = batch_context.of_warm_up(self._config, self._spark, states=self._states)
         with sink_job.translated(context, is_warm_up=True):
             outputs = self._outputs(rows, context, is_warm_up=True)
