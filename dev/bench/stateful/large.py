@@ -6,7 +6,6 @@ where `--only` names it. `--before-job` is an image that all parts run in place 
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -38,9 +37,9 @@ USUAL: Final = {"1 GB", "chunks"}
 TOPIC: Final = "bench-stateful-large"
 PARTITIONS: Final = 4
 KEYS: Final = 1_000_000
-"""Of a gigabyte."""
-SIZE: Final = 1_000
-"""Bytes of a value, which is the state of its key."""
+"""Of a gigabyte: the query makes a kilobyte of state of each."""
+CORES: Final = 2
+"""Of the worker: a core per partition of the state, which are loaded at the same time then."""
 PER_BATCH: Final = 50_000
 RATE: Final = 200.0
 """Records per second while drivers are killed."""
@@ -55,7 +54,7 @@ REMOTE: Final = "files of Cassandra"
 
 def measure(console: Console, options: Options) -> Result:
     """Measure all parts; each figure is kept as soon as it is there."""
-    journal = Journal.of(NAME, options, {"state partitions": 2, "cores": 1})
+    journal = Journal.of(NAME, options, {"state partitions": 2, "cores": CORES})
     parts = [part for part in options.chosen(list(PARTS)) if options.only or part in USUAL]
     notes: list[str] = []
     with Scene.of(environment(), str(FOLDER)) as scene:
@@ -93,13 +92,13 @@ def _samples(part: str, scene: Scene, console: Console, options: Options) -> lis
 def _filled(scene: Scene, console: Console, gigabytes: int, *, image: str | None) -> list[Sample]:
     """Fill the state, then kill drivers under load: with its files on the worker, and after they were taken away.
 
-    Disks need about ten times the state: Kafka's log, the chunks with what compactions replaced, and the copies of
-    the worker beside RocksDB's own files.
+    More than a gigabyte has a third of the kills.  Disks need about five times the state: the chunks with what
+    compactions replaced, and the copies of the worker beside RocksDB's own files.
     """
     Topics(scene.environment.kafka_host).create(TOPIC, PARTITIONS)
     keys = gigabytes * KEYS
     try:
-        console.line(f"large-state: producing {keys:,} records of {SIZE:,} bytes")
+        console.line(f"large-state: producing {keys:,} records")
         produce(scene.environment.kafka_host, TOPIC, map(_record, range(keys)))
         return _measured(scene, console, gigabytes, image=image)
     finally:
@@ -114,13 +113,20 @@ def _measured(scene: Scene, console: Console, gigabytes: int, *, image: str | No
         "scratchSize": f"{5 + 3 * gigabytes}Gi",
         **({"image": image} if image else {}),
     }
-    room = {"maxBytes": f"{3 * gigabytes}Gi"}
-    scene.apply({"job": job, "state": room, "source": {"kafka": {"topics": [TOPIC]}}})
+    scene.apply(
+        {
+            "job": job,
+            "state": {"maxBytes": f"{3 * gigabytes}Gi"},
+            "cluster": {"worker": {"cores": CORES}},
+            "source": {"kafka": {"topics": [TOPIC]}},
+        }
+    )
     wait_for_commit(scene, past=keys - 1, seconds=gigabytes * RUN_SECONDS)
     with flowing(scene.environment.kafka_host, keys):
         _settle(scene, console)
         found, memory = {}, []
         for where, before, kills in ((LOCAL, _nothing, 10), (REMOTE, _forget, 5)):
+            times = kills if gigabytes == 1 else kills // 3
 
             def stop(before: Callable[[Scene], None] = before) -> Killed:
                 time.sleep(STEADY_SECONDS)
@@ -128,7 +134,7 @@ def _measured(scene: Scene, console: Console, gigabytes: int, *, image: str | No
                 before(scene)
                 return scene.signal_driver("KILL")
 
-            found[f", {where}"], _ = recoveries(f"large-state: {where}", scene, console, stop, times=kills)
+            found[f", {where}"], _ = recoveries(f"large-state: {where}", scene, console, stop, times=times)
     return [
         *(
             Sample(f"{name}{suffix}", "s", [span for one in all_ if (span := one.between(*ends)) is not None])
@@ -201,4 +207,4 @@ def flowing(servers: str, keys: int) -> Iterator[None]:
 
 
 def _record(key: int) -> Mapping[str, Any]:
-    return {"key": f"k{key:09d}", "value": os.urandom(SIZE), "partition": key % PARTITIONS}
+    return {"key": f"k{key:09d}", "partition": key % PARTITIONS}

@@ -6,6 +6,7 @@ A tenth of the rows goes to the sink, so that what is measured is the state and 
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import schedule  # type: ignore[import-not-found]  # from the ConfigMap
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from fencepost import BatchContext, StreamContext
 
 PROCESSOR_KEYS = 20_000
+VALUE = 1_000
+"""Bytes."""
+NOISE = random.Random(27).randbytes(1 << 16)
 
 
 def stream(events: DataFrame, context: StreamContext) -> DataFrame:
@@ -55,8 +59,10 @@ def count(events: DataFrame) -> DataFrame:
 
 
 def large(events: DataFrame) -> DataFrame:
-    """Keep the largest value of each key: a kilobyte each."""
-    newest = events.groupBy(f.col("key").cast("string").alias("key")).agg(f.max("value").alias("value"))
+    """Keep the largest value of each key: a kilobyte each, at a random place in noise that does not compress."""
+    place = f.pmod(f.hash("key", "offset"), f.lit(len(NOISE) - VALUE))
+    value = f.substring(f.lit(NOISE), place, f.lit(VALUE))
+    newest = events.groupBy(f.col("key").cast("string").alias("key")).agg(f.max(value).alias("value"))
     return newest.select("key", f.length("value").cast("bigint").alias("count"))
 
 
