@@ -30,7 +30,7 @@ from testbed.environment import load as environment
 
 NAME: Final = "large-state"
 FOLDER: Final = Path(__file__).parent / "pipeline"
-SIZES: Final = {f"{gigabytes} GB": gigabytes for gigabytes in (1, 3, 10)}
+SIZES: Final = {f"{gigabytes} GB": gigabytes for gigabytes in (1, 5, 10)}
 PARTS: Final = (*SIZES, "chunks")
 """In the order of measuring; the first pipeline makes the keyspace of the chunks."""
 USUAL: Final = {"1 GB", "chunks"}

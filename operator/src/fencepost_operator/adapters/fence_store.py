@@ -324,7 +324,7 @@ class DatabaseFenceStore:
         self, connection: FenceConnection, pipeline: str, moment: datetime, topics: frozenset[str]
     ) -> StartingPoint | NoStart:
         """Return what was committed at a moment by the history, if that has offsets of each of these topics then."""
-        clock = int(moment.timestamp() * 1_000_000)
+        clock = _clock_of(moment)
 
         def look(place: FencePlace) -> StartingPoint | NoStart:
             found = (_row_at(place, pipeline, hour, clock) for hour in _hours_before(moment))
@@ -395,14 +395,21 @@ def _row_at(place: FencePlace, pipeline: str, hour: datetime, clock: int) -> Fen
 def _first_with(place: FencePlace, pipeline: str, topics: frozenset[str], after: datetime) -> datetime | None:
     """Return the first moment after this one of which the history has offsets of each topic. Raises Rejected.
 
-    It is that of the record: a claim keeps the row's clock, which may be of an earlier hour.
+    It is that of the record: a claim keeps the row's clock, which may be of an earlier hour.  A clock after the hour of
+    its record is taken as its end: a tenant's own database may return one that no date has.
     """
     for hour in (hour for hour in reversed(history_hours()) if hour + _HOUR > after):
         for record, row in replayed(pipeline, _changes_of(place, pipeline, hour)):
-            at = _UNIX_EPOCH + timedelta(microseconds=max(row.clock, record.written_at or 0))
+            clock = max(row.clock, record.written_at or 0)
+            at = _UNIX_EPOCH + timedelta(microseconds=min(clock, _clock_of(hour + _HOUR)))
             if at > after and topics <= topics_of(row.offsets):
                 return at
     return None
+
+
+def _clock_of(moment: datetime) -> int:
+    """Return a moment as the rows have it, in µs since 1970."""
+    return int(moment.timestamp() * 1_000_000)
 
 
 def _changes_of(place: FencePlace, pipeline: str, hour: datetime) -> Iterator[Change]:

@@ -226,7 +226,18 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
         finish.wait()
         cassandra.create_schema(session, keyspace, replication)
 
+    waiting: list[asyncio.Task[None]] = []
+    all_wait = asyncio.Event()
+    succeeded = fences._succeeded
+
+    async def counted(attempt: asyncio.Task[None]) -> bool:
+        waiting.append(attempt)
+        if len(waiting) == 3:
+            all_wait.set()
+        return await succeeded(attempt)
+
     monkeypatch.setattr(fences, "create_schema", slow)
+    monkeypatch.setattr(fences, "_succeeded", counted)
     first = asyncio.create_task(store.create(PLACE, "p", "me"))
     await asyncio.to_thread(begun.wait)
     first.cancel()
@@ -234,6 +245,7 @@ async def test_one_attempt_creates_the_schema_even_when_those_who_wait_give_up(
     with contextlib.suppress(asyncio.CancelledError):
         await first
     assert len(store._creating) == 1, "it continues without its first caller"
+    await all_wait.wait()  # one that comes after the end makes an attempt of its own
     finish.set()
     await asyncio.gather(*others)
     assert attempts == ["k"]
@@ -383,6 +395,18 @@ async def test_only_hours_that_the_history_may_hold_are_read_whatever_moment_a_t
     """History of the defect: a timestamp in the year 9999 made a list of seventy million hours in the operator."""
     assert await store.committed_at(PLACE, "p", datetime.fromisoformat(moment), frozenset("t")) == NoStart()
     assert len(history.asked) <= 7 * 24 + 1
+
+
+async def test_a_clock_that_no_date_has_is_taken_as_the_end_of_its_hour(
+    store: CassandraFenceStore, history: Changes
+) -> None:
+    """A tenant's own Cassandra may return any number of 63 bits."""
+    hour = hour_of(datetime.now(UTC)) - timedelta(hours=3)
+    row = FenceRow(pipeline="p", owner="me", epoch=1, version=1, clock=2**63 - 1, offsets={"t/0": 7})
+    history.found.append(change(None, row, hour))
+    moment = hour - timedelta(minutes=1)
+    found = await store.committed_at(PLACE, "p", moment, frozenset("t"))
+    assert found == NoStart(earliest=hour + timedelta(hours=1))
 
 
 async def test_a_start_is_known_from_the_first_claim_on_and_before_it_the_moment_is_said(
