@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import random
+import threading
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +18,10 @@ from uuid import UUID
 import pytest
 from cassandra.cluster import Session
 
+from fakes.relay import relay_to
+from fencepost.contract import CassandraEndpoint
 from fencepost.fence import EMPTY
+from fencepost.fence.cassandra.session import connect
 from fencepost.fence.cassandra.table import create_schema
 from fencepost.fence.patience import Patience
 from fencepost.fence.sqlite.database import Database
@@ -29,6 +35,7 @@ from fencepost.state.progress import Committed
 from fencepost.state.sqlite import SCHEMA, SqliteChunks, SqliteFileIndex
 from fencepost.state.state_check import StateCheck, check_files
 from fencepost.state.tree import StoredFile, Tree
+from testbed import environment
 
 KEYSPACE: Final = "fencepost_contract"
 
@@ -69,6 +76,35 @@ def test_a_file_is_read_as_it_was_written(stores: Stores, length: int) -> None:
     middle = length // 3, length // 2
     found = b"".join(read_file(stores.chunks, file, length, start=middle[0], stop=middle[1]))
     assert found == content[middle[0] : middle[1]]
+
+
+@pytest.mark.integration
+def test_chunks_wait_for_a_connection_that_takes_no_more_bytes(session: Session) -> None:
+    """Injected: nothing is read from the connection for two seconds.
+
+    History of the defect: the library refused what was to be sent meanwhile, a commit of the fence as well.
+    """
+    create_schema(session, KEYSPACE, {"class": "SimpleStrategy", "replication_factor": 1})
+    place, file = environment.load(), uuid.uuid4()
+    windows = [{number: random.randbytes(CHUNK) for number in range(at, at + WINDOW)} for at in range(0, 48, WINDOW)]
+    with relay_to(place.cassandra_host, place.cassandra_port) as relay, ThreadPoolExecutor() as beside:
+        endpoint = CassandraEndpoint(contact_points=("127.0.0.1",), port=relay.port)
+        account = place.cassandra_username, place.cassandra_password
+        slow = connect(endpoint, credentials=account, request_timeout=30.0)
+        try:
+            chunks = CassandraChunks(slow, KEYSPACE, f"contract/{uuid.uuid4()}/p")
+            chunks.write(file, {0: b""})
+            relay.be_silent()
+            first = [beside.submit(chunks.write, file, window) for window in windows[1:]]
+            time.sleep(1.0)
+            threading.Timer(1.0, relay.speak).start()
+            chunks.write(file, windows[0])
+            for written in first:
+                written.result()
+            parts = {part: content for window in windows for part, content in window.items()}
+            assert chunks.read(file, range(len(parts))) == list(parts.values())
+        finally:
+            slow.cluster.shutdown()
 
 
 def test_a_checkpoint_is_checked_for_each_of_its_chunks(stores: Stores) -> None:

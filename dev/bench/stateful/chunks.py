@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from bench.samples import Sample
 from demo.scene import Scene
+from fencepost.contract import CassandraEndpoint
+from fencepost.fence.cassandra.session import connect
 from fencepost.state.cassandra import CassandraChunks
 from fencepost.state.chunks import read_file, write_file
 
@@ -19,8 +21,17 @@ FILES: Final = 10
 
 
 def measure(scene: Scene) -> list[Sample]:
-    """Write and read files, one after the other."""
-    store = CassandraChunks(scene.cassandra, scene.fence_keyspace, f"{scene.key}-chunks")
+    """Write and read files, one after the other, through a session as drivers and workers have it."""
+    place = scene.environment
+    endpoint = CassandraEndpoint(contact_points=(place.cassandra_host,), port=place.cassandra_port)
+    session = connect(endpoint, credentials=(place.cassandra_username, place.cassandra_password))
+    try:
+        return _measured(CassandraChunks(session, scene.fence_keyspace, f"{scene.key}-chunks"))
+    finally:
+        session.cluster.shutdown()
+
+
+def _measured(store: CassandraChunks) -> list[Sample]:
     content = os.urandom(SIZE << 20)
     written, read = [], []
     for _ in range(FILES):
