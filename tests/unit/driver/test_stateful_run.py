@@ -93,6 +93,9 @@ class Pipeline:
     def event_time(self, _: int) -> None:
         return None
 
+    def progress(self) -> int:
+        return 10
+
 
 def away(call: str) -> None:
     raise FenceUnavailable(f"{call}: no answer")
@@ -155,6 +158,24 @@ def test_the_size_of_the_state_is_reported_and_one_beyond_its_room_is_named(
         pipeline.running.run()
     assert [report.state for report in pipeline.reports] == [StateSize(used=7, room=room)]
     assert ("spec.state.maxBytes" in caplog.text) == warns
+
+
+def test_a_batch_that_loads_its_state_makes_progress_with_each_file() -> None:
+    """History of the defect: tasks that loaded 5 GB showed nothing for a minute, and their run was replaced."""
+    seen: list[int] = []
+
+    def query(_: object) -> None:
+        checkpoint = pipeline.checkpoint
+        checkpoint.complete(checkpoint.create("state/0/0/1.zip"), 3)
+        for _ in range(2):
+            checkpoint.open("state/0/0/1.zip")
+            seen.append(pipeline.running.progress())
+
+    pipeline = Pipeline(query)
+    assert pipeline.running.progress() == 10
+    with pytest.raises(BatchFailed, match="ended without an error"):
+        pipeline.running.run()
+    assert seen == [12, 12]
 
 
 def test_a_collection_that_fails_explains_no_batch() -> None:

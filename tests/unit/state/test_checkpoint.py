@@ -111,6 +111,21 @@ def test_of_two_uploads_to_one_path_the_first_that_is_complete_stays(scene: Scen
     assert scene.checkpoint.status("state/a").length == 6
 
 
+def test_files_count_when_they_are_stored_and_first_opened_in_a_batch(scene: Scene) -> None:
+    for name in "ab":
+        scene.upload(f"state/{name}")
+    assert scene.checkpoint.moved == 2
+    for name in "aba":  # a task that is tried again opens the same files
+        scene.checkpoint.open(f"state/{name}")
+    scene.checkpoint.open("metadata")
+    assert scene.checkpoint.moved == 4
+    scene.log("offsets/0")
+    scene.log("commits/0")
+    assert scene.checkpoint.moved == 4
+    scene.checkpoint.open("state/a")
+    assert scene.checkpoint.moved == 5
+
+
 def test_the_oldest_of_too_many_uploads_is_forgotten(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_UPLOADS", 2)
     files = [scene.checkpoint.create(f"state/{name}") for name in "abc"]

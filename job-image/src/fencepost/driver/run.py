@@ -252,9 +252,11 @@ class Driver:
                 mirror=show,
                 memory=self._memory(),
             )
+            progress = engine.progress
         else:
-            self._loop = self._stateful(engine, store, fence, source, records, claimed=claimed, mirror=show)
-        self._supervision.loop(self._loop, engine, fence)
+            self._loop = stateful = self._stateful(engine, store, fence, source, records, claimed=claimed, mirror=show)
+            progress = stateful.progress
+        self._supervision.loop(self._loop, progress, fence)
         self._serve_metrics(spark)
         if config.awaits_epoch:
             if isinstance(self._loop, Loop):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fencepost.driver.stateful.run import StatefulRun
     from fencepost.fence import Fence
     from fencepost.spark.jvm.log import JvmLog
-    from fencepost.spark.runner import Runner
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +62,14 @@ class Supervision:
         watchdogs.start("log", partial(self._follow_log, spark))
         watchdogs.start("resources", lambda: watchdogs.watch_resources(lambda: session.jvm_resources(spark)))
 
-    def loop(self, loop: Loop | StatefulRun, runner: Runner, fence: Fence) -> None:
+    def loop(self, loop: Loop | StatefulRun, progress: Callable[[], int], fence: Fence) -> None:
         """Report the progress of long batches, and give signs of life."""
 
         def report(batch: InProgress, done: int) -> None:
             fence.report_progress(batch.row, done)
 
         timeout = self._config.stall_timeout
-        watchdogs.start(
-            "progress", lambda: watchdogs.watch_progress(lambda: loop.in_progress, runner.progress, report=report)
-        )
+        watchdogs.start("progress", lambda: watchdogs.watch_progress(lambda: loop.in_progress, progress, report=report))
         watchdogs.start(
             "life", lambda: watchdogs.watch_life(lambda: loop.life, sign=fence.give_sign, stall_timeout=timeout)
         )

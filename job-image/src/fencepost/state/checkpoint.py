@@ -81,6 +81,8 @@ class Checkpoint:
         # Spark takes a file for an orphan that is older than the files in use: time must not run backwards.
         self._newest = directory.newest
         self._uploads: dict[UUID, tuple[str, bool]] = {}
+        self._opened: set[UUID] = set()
+        self._moved = 0
         self._is_over = False
         self._lock = threading.Lock()
         self._committing = threading.Lock()
@@ -90,6 +92,12 @@ class Checkpoint:
         """The files that are listed or being uploaded."""
         with self._lock:
             return self._directory.tree.ids | self._uploads.keys()
+
+    @property
+    def moved(self) -> int:
+        """How many files were stored, or opened for the first time in a batch: it grows while a state is loaded."""
+        with self._lock:
+            return self._moved
 
     def close(self) -> None:
         """End the epoch for this process: nothing changes from here on."""
@@ -124,6 +132,7 @@ class Checkpoint:
             if file not in self._uploads:
                 raise UploadUnknown(str(file))
             path, overwrite = self._uploads.pop(file)
+            self._moved += 1
             self._directory.put(path, StoredFile(file, length, self._moment()), overwrite=overwrite)
 
     def abandon(self, file: UUID) -> None:
@@ -205,7 +214,11 @@ class Checkpoint:
     def open(self, path: str) -> StoredFile | LogFile:
         """Return a file: its content, or where its chunks are. Raises PathMissing."""
         with self._lock:
-            return self._directory.file(path)
+            file = self._directory.file(path)
+            if isinstance(file, StoredFile) and file.id not in self._opened:
+                self._opened.add(file.id)
+                self._moved += 1
+            return file
 
     def _appear(self, path: str, content: bytes) -> None:
         """Plan or commit before the file can be seen. Raises FenceError, CheckpointError."""
@@ -221,6 +234,8 @@ class Checkpoint:
             self._ending(partial(self._committer.plan, batch, metadata=metadata.content, offset_log=content))
         else:
             self._ending(partial(self._committer.commit, batch, commit_log=content, tree=tree))
+            with self._lock:
+                self._opened.clear()
 
     def _ending(self, change: Callable[[], None]) -> None:
         """Change the fence; end the epoch where that fails."""

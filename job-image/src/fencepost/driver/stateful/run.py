@@ -69,6 +69,10 @@ class Query(Protocol):
         """Return what the batches of this run before that one add, each once; None without such a batch."""
         ...
 
+    def progress(self) -> int:
+        """Return a number that grows while the tasks of a batch work."""
+        ...
+
 
 Serve = Callable[[Checkpoint, ChunkStore, Callable[[Exception], object]], AbstractContextManager[str]]
 """Serves a checkpoint for a block; its value is the location for Spark. See `stateful.checkpoint_service`."""
@@ -151,6 +155,13 @@ class StatefulRun:
     def life(self) -> tuple[FenceRow, int] | None:
         """The row, and how often Kafka had nothing to read: one moves while the run works."""
         return None if self._row is None else (self.row, 0 if self._plan is None else self._plan.looks_in_vain)
+
+    def progress(self) -> int:
+        """Return a number that grows while the current batch makes progress: its tasks, and the files of its state.
+
+        A task that loads gigabytes of state shows nothing else for minutes.
+        """
+        return self._query.progress() + (0 if self._checkpoint is None else self._checkpoint.moved)
 
     @property
     def row(self) -> FenceRow:
