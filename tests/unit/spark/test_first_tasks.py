@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.spark import python_workers
 from fencepost.spark.work_done import WorkDone
 from harness.waiting import eventually
 
@@ -73,6 +74,14 @@ def test_the_first_tasks_of_an_executor_count_as_progress_for_as_long_as_a_start
     """
     clock = 0.0
     progress = WorkDone(spark, start_timeout=START_TIMEOUT, now=lambda: clock)
+    warm = threading.Event()
+
+    def ended() -> None:
+        progress.leave_out_ended_tasks()
+        warm.set()
+
+    python_workers.begin(spark, ended=ended)
+    assert warm.wait(120), "the workers have begun, by a task that is none of a batch"
 
     def grows() -> bool:
         before = progress.poll()

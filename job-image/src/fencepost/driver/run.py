@@ -368,6 +368,7 @@ class Driver:
         if not self._connections.has_claimed_before or self._config.isolate or self._config.awaits_epoch:
             engine.warm()
             return
+        engine.begin_workers()
         engine.check()
         self._supervision.await_executor()
 

@@ -20,7 +20,7 @@ from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_a
 from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.kafka.reader import read
 from fencepost.sinks import Sink, task_half
-from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job, source
+from fencepost.spark import batch_context, call_sites, failures, python_workers, record_batches, sink_job, source
 from fencepost.spark.interpreting import MOST_RECORDS, Interpreting
 from fencepost.spark.prepared import PreparedQueries
 from fencepost.spark.sink_job import SinkJob
@@ -91,6 +91,10 @@ class SparkEngine:
         Raises BadSpec when the transform or its columns do not fit.
         """
         self._run([()] * self._cores(), self._warm_up, check=True)
+
+    def begin_workers(self) -> None:
+        """Start the executors' Python workers beside what this thread does next."""
+        python_workers.begin(self._spark, ended=self._progress.leave_out_ended_tasks)
 
     def check(self) -> None:
         """Plan an empty batch and run nothing, for code that has passed `warm` before. Raises BadSpec as `warm`."""
@@ -289,5 +293,4 @@ class SparkEngine:
         return schemas
 
     def _cores(self) -> int:
-        """Cores of the executors that are there now."""
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
+        return python_workers.cores_of(self._spark)

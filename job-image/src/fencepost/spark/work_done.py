@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +39,8 @@ class WorkDone:
         """What was counted of each query and stage that was live at the last poll."""
         self._first_tasks: dict[str, float] = {}
         """Since when each executor that has ended no task yet was seen to work on some."""
+        self._left_out: dict[str, int] = {}
+        """How many tasks of each executor were none of a batch."""
 
     def poll(self) -> int:
         """Return a number that never falls; it grows by the work that became visible since the last poll."""
@@ -49,6 +51,11 @@ class WorkDone:
             self._seen = {key: max(value, self._seen.get(key, 0)) for key, value in live.items()}
             self._total += self._executors_start()
             return self._total
+
+    def leave_out_ended_tasks(self) -> None:
+        """Take the tasks that have ended so far for none of a batch: the next ones are their executors' first."""
+        with self._lock:
+            self._left_out = {executor.id(): executor.completedTasks() for executor in self._executors_now()}
 
     def _rows(self) -> dict[str, int]:
         """Return the sum of the counting metrics of the latest query."""
@@ -72,12 +79,17 @@ class WorkDone:
 
     def _executors_start(self) -> bool:
         """Return whether an executor works on its first tasks, and not for longer than a start may take."""
-        now, executors = self._now(), self._executors.executorList(True)
-        found = (executors.apply(number) for number in range(executors.size()))
+        now = self._now()
         starting = {
             executor.id()
-            for executor in found
-            if executor.activeTasks() and not executor.completedTasks() and not executor.failedTasks()
+            for executor in self._executors_now()
+            if executor.activeTasks()
+            and executor.completedTasks() <= self._left_out.get(executor.id(), 0)
+            and not executor.failedTasks()
         }
         self._first_tasks = {name: self._first_tasks.get(name, now) for name in starting}
         return any(now - since < self._start_timeout for since in self._first_tasks.values())
+
+    def _executors_now(self) -> Iterator[Any]:
+        executors = self._executors.executorList(True)
+        return (executors.apply(number) for number in range(executors.size()))

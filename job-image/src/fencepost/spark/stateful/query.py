@@ -7,10 +7,9 @@ Python raises there reaches the JVM as text, and the query ends; the exceptions 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from fencepost.contract import DriverConfig, Reason, StateConfig
 from fencepost.errors import ATTEMPT, BadSpec, BatchFailed, DriverError, begin_attempt
 from fencepost.formats.decoding import AS_BYTES, Decoding
 from fencepost.kafka.reader import read
-from fencepost.spark import batch_context, call_sites, failures, record_batches, sink_job
+from fencepost.spark import batch_context, call_sites, failures, python_workers, record_batches, sink_job
 from fencepost.spark.jvm.query_progress import QueryProgress
 from fencepost.spark.sink_job import SinkJob
 from fencepost.spark.stateful.stream_source import StreamSource
@@ -30,10 +29,8 @@ from fencepost.spark.work_done import WorkDone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
     from fencepost.context import Finish, Stream
     from fencepost.fence import FenceRow
@@ -88,6 +85,10 @@ class StatefulQuery:
         self._stream = stream
         self._frame = self._built()
 
+    def begin_workers(self) -> None:
+        """Start the executors' Python workers beside what this thread does next."""
+        python_workers.begin(self._spark, ended=self._progress.leave_out_ended_tasks)
+
     def check(self) -> None:
         """Plan the query and an empty batch, for code that has passed `warm` before, and run nothing.
 
@@ -124,7 +125,6 @@ class StatefulQuery:
 
         self._plans.plans = plans
         self._quiet()
-        threading.Thread(target=self._begin_workers, name="python-workers", daemon=True).start()
 
         def guarded(rows: DataFrame, batch: int) -> None:
             self._source.ran()
@@ -219,18 +219,6 @@ class StatefulQuery:
         """Return a number that grows while the current batch makes progress; see `SparkEngine.progress`."""
         return self._progress.poll()
 
-    def _begin_workers(self) -> None:
-        """Begin the executors' Python workers while Spark plans the first batch, and executors have nothing to do."""
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's imports overlap the JVM's start
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
-        with suppress(PySparkException, Py4JError):  # the first batch shows whatever is wrong
-            self._nothing_from_each_core("id long").write.format("noop").mode("append").save()
-
-    def _nothing_from_each_core(self, schema: StructType | str) -> DataFrame:
-        cores = self._cores()
-        return self._spark.range(0, cores, 1, cores).mapInArrow(_nothing, schema)
-
     def _context(self) -> StreamContext:
         return StreamContext(
             pipeline=self._config.pipeline,
@@ -299,7 +287,7 @@ class StatefulQuery:
 
     def _empty_batch(self) -> tuple[DataFrame, BatchContext]:
         """Return what writes an empty batch. Raises BadSpec."""
-        rows = self._nothing_from_each_core(self._frame.schema)
+        rows = python_workers.nothing(self._spark, self._cores(), self._frame.schema)
         context = batch_context.of_warm_up(self._config, self._spark, states=self._states)
         with sink_job.translated(context, is_warm_up=True):
             outputs = self._outputs(rows, context, is_warm_up=True)
@@ -308,8 +296,7 @@ class StatefulQuery:
             return self._sinks.reports(outputs, record_batches.token_of(context)), context
 
     def _cores(self) -> int:
-        """Cores of the executors that are there now."""
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
+        return python_workers.cores_of(self._spark)
 
     def _quiet(self) -> None:
         """Log once, as the verdict, what ends the query."""
@@ -342,13 +329,6 @@ def _mode(name: str) -> str:
             remedy="Set spec.state.outputMode to update, and read the whole result from the sink's table.",
         )
     return name
-
-
-def _nothing(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Make no rows of these."""
-    for _ in rows:
-        pass
-    return iter(())
 
 
 def _invalid(message: str, *, remedy: str | None = None) -> BadSpec:
