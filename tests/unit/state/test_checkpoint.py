@@ -106,6 +106,7 @@ def test_of_two_uploads_to_one_path_the_first_that_is_complete_stays(scene: Scen
         scene.checkpoint.complete(first, 5)
     with pytest.raises(PathTaken):
         scene.checkpoint.create("state/a")
+    assert scene.checkpoint.moved == 1, "the other one was not stored"
     third = scene.checkpoint.create("state/a", overwrite=True)
     scene.checkpoint.complete(third, 6)
     assert scene.checkpoint.status("state/a").length == 6

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def begin(spark: SparkSession, *, ended: Callable[[], object]) -> None:
-    """Start a worker for each core in a thread of its own, which calls `ended`; executors may come later.
+    """Start a worker for each core in a thread of its own, which calls `ended` once they have run.
 
-    Nothing is raised: the first batch shows whatever is wrong.
+    Before there are executors, Spark counts two cores; the task waits for those that come.  Nothing is raised: the
+    first batch shows whatever is wrong.
     """
 
     def run() -> None:

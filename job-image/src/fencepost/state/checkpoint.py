@@ -132,8 +132,8 @@ class Checkpoint:
             if file not in self._uploads:
                 raise UploadUnknown(str(file))
             path, overwrite = self._uploads.pop(file)
-            self._moved += 1
             self._directory.put(path, StoredFile(file, length, self._moment()), overwrite=overwrite)
+            self._moved += 1
 
     def abandon(self, file: UUID) -> None:
         """Forget an upload that failed; nothing to do for one that is not in progress."""

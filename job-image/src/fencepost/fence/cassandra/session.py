@@ -47,7 +47,6 @@ OLDEST_PROTOCOL: Final = ProtocolVersion.V4
 MOST_ADDRESSES: Final = 4
 """Addresses of an untrusted cluster that one attempt to connect tries."""
 
-
 MOST_KEPT_NAMES: Final = 2_000
 """Characters of an answer's column names whose class is kept: a tenant's own Cassandra sends names of any length."""
 
