@@ -36,13 +36,24 @@ def eventually(what: str, probe: Callable[[], T | None], *, seconds: float, paus
 
 
 async def eventually_async(look: Callable[[], Awaitable[T]], *, seconds: float = 90.0, pause: float = 0.5) -> T:
-    """Return the first truthy answer of `look`, asked every `pause` seconds. Raises NotInTimeError."""
+    """Return the first truthy answer of `look`, asked every `pause` seconds.
+
+    Raises NotInTimeError that says what `look` last answered or raised.
+    """
     deadline = time.monotonic() + seconds
-    while not (found := await look()):
+    while True:
+        seen: object
+        try:
+            answer = await look()
+        except AssertionError as error:
+            seen = error
+        else:
+            if answer:
+                return answer
+            seen = answer
         if time.monotonic() > deadline:
-            raise NotInTimeError(f"not within {seconds:.0f} s; last seen: {found!r}")
+            raise NotInTimeError(f"not within {seconds:.0f} s; last seen: {seen!r}")
         await asyncio.sleep(pause)
-    return found
 
 
 async def answered(ask: Callable[[], Awaitable[T]], silence: type[Exception], *, seconds: float = 180.0) -> T:

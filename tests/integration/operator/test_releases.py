@@ -370,16 +370,24 @@ async def test_what_refused_upgrades_left_is_found_and_deleted_by_the_next_one(
     assert ("StatefulSet", 4) in {(part.kind, part.generation) for part in left}, "a master that runs"
     await releases.prune(place, left)
 
-    async def found_names() -> set[str]:
+    async def metadata() -> list[dict[str, Any]]:
         kinds = (STATEFUL_SETS, SERVICES, SECRETS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, CLAIMS)
         lists = [await api.list(kind, namespace=place.namespace, labels=f"{GROUP}/generation") for kind in kinds]
-        return {item["metadata"]["name"] for items in lists for item in items}
+        return [item["metadata"] for items in lists for item in items]
 
-    async def only_the_newest() -> bool:
-        return all(name.removeprefix("recovery-").startswith("departures-g9-") for name in await found_names())
+    async def only_the_newest() -> set[str]:
+        present = {one["name"]: one for one in await metadata()}
+        shown = ("deletionTimestamp", "finalizers", "ownerReferences")
+        others = {
+            name: {field: one.get(field) for field in shown}
+            for name, one in present.items()
+            if not name.removeprefix("recovery-").startswith("departures-g9-")
+        }
+        assert others == {}
+        return set(present)
 
-    assert await eventually_async(only_the_newest)
-    assert {part.name for part in (await releases.objects(place, urgent=False)).found} <= await found_names()
+    names_left = await eventually_async(only_the_newest)
+    assert {part.name for part in (await releases.objects(place, urgent=False)).found} <= names_left
 
 
 async def test_what_only_carries_the_label_is_left_alone(
