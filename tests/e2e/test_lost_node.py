@@ -334,7 +334,7 @@ def _check_that_nothing_old_is_left(stream: Stream, before: FenceRow) -> None:
     """Wait until there are objects of the newest generation alone, and none of the run that was lost."""
     status = stream.pipeline.status()
     name, generation = stream.pipeline.name, status["cluster"]["generation"]
-    kept = (f"{name}-g{generation}-", f"recovery-{name}-g{generation}-", f"{name}-run-")
+    kept = (f"{name}-g{generation}-", f"{name}-run-")
     lost = stream.pipeline.run_name(before.epoch) if status["run"]["epoch"] != before.epoch else "no run"
 
     def is_old(one: str) -> bool:

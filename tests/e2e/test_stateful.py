@@ -299,7 +299,7 @@ def test_a_rewind_with_deletion_of_output_leaves_rows_and_state_of_a_plain_count
 
 
 @pytest.mark.long
-def test_a_pinned_state_is_the_same_after_the_pipeline_went_on_and_the_reader_was_rewound(
+def test_a_pinned_state_is_the_same_after_the_pipeline_has_committed_more_and_the_reader_was_rewound(
     hourly: Compared, kubectl: Kubectl
 ) -> None:
     """No fault. Each record is looked up in the state of a snapshot, and again after all rows were deleted."""

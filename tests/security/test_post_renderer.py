@@ -32,6 +32,7 @@ OWNER: Final = {
 EXPECTED: Final = Expected(
     namespace="flights", stem="departures-g3", owner=OWNER, service_account="streaming",
     pod_annotations=annotations_digest({"sidecar.istio.io/inject": "false", "checksum/config": "of the author"}),
+    volume=True,
 )  # fmt: skip
 TEXT: Final = render("spark-cluster", "full")
 FOUND: Final = objects("spark-cluster", "full")
@@ -56,6 +57,10 @@ def service(found: list[Object]) -> Any:
 
 def pod_annotations(found: list[Object]) -> Any:
     return one(found, "StatefulSet", "-worker")["spec"]["template"]["metadata"]["annotations"]
+
+
+def claim(found: list[Object]) -> Any:
+    return one(found, "PersistentVolumeClaim", "-recovery")
 
 
 def metadata(found: list[Object]) -> Any:
@@ -113,9 +118,11 @@ CHANGES: Final[dict[str, Callable[[list[Object]], Any]]] = {
     "a command": lambda found: container(found).update(command=["sh"]),
     "a lifecycle hook": lambda found: container(found).update(lifecycle={}),
     "an ephemeral container": lambda found: pod(found).update(ephemeralContainers=[]),
-    "a claim of an existing volume": lambda found: one(found, "StatefulSet", "-master")["spec"]["volumeClaimTemplates"][
-        0
-    ]["spec"].update(volumeName="other"),
+    "a claim of an existing volume": lambda found: claim(found)["spec"].update(volumeName="other"),
+    "a claim with the data of another": lambda found: claim(found)["spec"].update(dataSource={"name": "other"}),
+    "another one's claim": lambda found: pod(found)["volumes"].append(
+        {"name": "x", "persistentVolumeClaim": {"claimName": "other"}}
+    ),
 }
 
 

@@ -108,7 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [update]
 # Helm installs the spark-cluster chart, and keeps its releases in Secrets. Secrets and ConfigMaps that a spec names are read.
 - apiGroups: [""]
-  resources: [configmaps, secrets, services]
+  resources: [configmaps, persistentvolumeclaims, secrets, services]
   verbs: [get, list, watch, create, update, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets]

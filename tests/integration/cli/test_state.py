@@ -119,7 +119,7 @@ def test_the_state_of_a_run_is_listed_queried_at_a_snapshot_and_exported(counted
 
 
 @pytest.mark.long
-def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_gone_on(
+def test_a_pipeline_that_pins_the_snapshot_reads_its_rows_after_the_other_has_committed_more(
     counted: Counted, tmp_path: Path
 ) -> None:
     one, name = counted.pipeline, f"{counted.pipeline.topic}_enriched"

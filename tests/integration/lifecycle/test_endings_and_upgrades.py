@@ -268,7 +268,10 @@ def test_a_finalizer_removed_by_hand_leaves_nothing(stage: Stage) -> None:
 
     def owned() -> list[str]:
         selector = f"--selector={GROUP}/pipeline={name}"
-        kinds = "jobs,pods,statefulsets,services,poddisruptionbudgets,configmaps,secrets,controllerrevisions"
+        kinds = (
+            "jobs,pods,statefulsets,services,poddisruptionbudgets,configmaps,secrets,persistentvolumeclaims,"
+            "controllerrevisions"
+        )
         return [f"{item['kind']} {item['metadata']['name']}" for item in kubectl.items(kinds, selector)]
 
     def released() -> list[str]:

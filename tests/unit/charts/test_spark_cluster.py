@@ -40,11 +40,6 @@ def test_every_object_and_pod_says_whose_it_is() -> None:
     assert all(wanted.items() <= found.items() for found in labels)
 
 
-def test_the_masters_volume_goes_with_it() -> None:
-    master = one(FULL, "StatefulSet", "-master")["spec"]
-    assert master["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Delete"}
-
-
 def test_two_generations_share_no_name() -> None:
     def names(generation: int) -> set[tuple[str, str]]:
         found = objects("spark-cluster", "default", {"generation": generation})
@@ -84,8 +79,8 @@ def test_what_a_statefulset_cannot_change_depends_on_name_and_generation_alone()
     volumes = objects(
         "spark-cluster", "default", {"generation": 3, "master": {"storage": {"storageClassName": "slow"}}}
     )
-    claims = [one(found, "StatefulSet", "-master")["spec"]["volumeClaimTemplates"] for found in (volumes, FULL)]
-    assert claims[0][0]["metadata"] == claims[1][0]["metadata"]
+    pods = [one(found, "StatefulSet", "-master")["spec"]["template"]["spec"] for found in (volumes, FULL)]
+    assert claim_name(pods[0]) == claim_name(pods[1])
 
 
 def test_the_master_has_a_volume_only_of_a_named_class() -> None:
@@ -94,10 +89,17 @@ def test_the_master_has_a_volume_only_of_a_named_class() -> None:
         volume["name"]: volume["emptyDir"] for volume in plain["template"]["spec"]["volumes"] if "emptyDir" in volume
     }
     assert folders["recovery"] == {"sizeLimit": "64Mi"}
-    assert "volumeClaimTemplates" not in plain
-    full = one(FULL, "StatefulSet", "-master")["spec"]
-    assert full["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
-    assert "recovery" not in {volume["name"] for volume in full["template"]["spec"]["volumes"]}
+    claim = one(FULL, "PersistentVolumeClaim", "-recovery")
+    assert claim["spec"]["storageClassName"] == "fast"
+    full = one(FULL, "StatefulSet", "-master")["spec"]["template"]["spec"]
+    assert claim_name(full) == claim["metadata"]["name"]
+
+
+def claim_name(pod: Object) -> str:
+    """The claim that is the volume with the master's files."""
+    [recovery] = (volume for volume in pod["volumes"] if volume["name"] == "recovery")
+    name: str = recovery["persistentVolumeClaim"]["claimName"]
+    return name
 
 
 def test_names_fit_the_label_that_kubernetes_makes_of_them() -> None:

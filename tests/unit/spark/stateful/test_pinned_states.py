@@ -47,7 +47,7 @@ def table(rows: DataFrame) -> dict[str, int]:
     return {bytes(row.key.value).decode(): row.value["count"] for row in rows.collect()}
 
 
-def test_a_replay_sees_the_rows_of_the_snapshot_after_its_pipeline_has_gone_on(
+def test_a_replay_sees_the_rows_of_the_snapshot_after_its_pipeline_has_committed_more(
     made: Callable[[], Pipeline],  # noqa: F811
 ) -> None:
     pipeline = made()

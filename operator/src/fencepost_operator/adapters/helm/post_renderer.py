@@ -37,7 +37,7 @@ class Expected:
 
     `owner` refers to the object that controls all of it, None without one. `service_account` '' is the namespace's
     default one. `pod_annotations` is the `annotations_digest` of what the author wants on each pod.  Pods may mount the
-    Secrets that `secrets` names.
+    Secrets that `secrets` names.  With `volume`, the master's files are on a volume of their own.
     """
 
     namespace: str
@@ -46,6 +46,7 @@ class Expected:
     service_account: str = ""
     pod_annotations: str = ""
     secrets: Sequence[str] = ()
+    volume: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -79,6 +80,8 @@ def checked(manifest: str, expected: Expected) -> str:
     return "".join(f"---\n{json_line(item)}\n" for item in found)
 
 
+_VOLUME: Final = "recovery"
+"""Ends the name of the claim of the master's volume."""
 _Identity: TypeAlias = tuple[str, str, str]
 """apiVersion, kind and name."""
 
@@ -113,6 +116,9 @@ def _checks(expected: Expected) -> Mapping[_Identity, _Check]:
         ("apps/v1", "StatefulSet", "worker"): stateful_set,
         ("policy/v1", "PodDisruptionBudget", "worker"): {"spec": _anything},
     }
+    if expected.volume:
+        claim = {"spec": _fields("accessModes storageClassName resources")}
+        contents = {**contents, ("v1", "PersistentVolumeClaim", _VOLUME): claim}
     return {
         (version, kind, f"{expected.stem}-{suffix}"): _fields("apiVersion kind", metadata=metadata, **content)
         for (version, kind, suffix), content in contents.items()
@@ -138,19 +144,18 @@ def _stateful_set(expected: Expected) -> _Check:
                 configMap=_fields("name"),
                 emptyDir=_fields("sizeLimit"),
                 secret=_fields(secretName=_one_of((None, *expected.secrets))),
+                persistentVolumeClaim=_fields(claimName=_one_of((None, f"{expected.stem}-{_VOLUME}"))),
             )
         ),
         initContainers=_each(container),
         containers=_each(container),
     )
-    claim = _fields(metadata=_fields("name labels"), spec=_fields("accessModes storageClassName resources"))
     return _fields(
-        "serviceName replicas podManagementPolicy persistentVolumeClaimRetentionPolicy selector",
+        "serviceName replicas podManagementPolicy selector",
         template=_fields(
             metadata=_fields("labels", annotations=_annotations(expected.pod_annotations)),
             spec=pod,
         ),
-        volumeClaimTemplates=_each(claim),
     )
 
 

@@ -27,6 +27,7 @@ from fencepost_operator.adapters.helm.release_manifest import applied_objects, d
 from fencepost_operator.adapters.kubernetes.api_server import (
     CONFIG_MAPS,
     METADATA_ONLY,
+    PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     SECRETS,
     SERVICES,
@@ -61,8 +62,9 @@ _PARTS: Final = {
     "PodDisruptionBudget": POD_DISRUPTION_BUDGETS,
     "ConfigMap": CONFIG_MAPS,
     "Secret": SECRETS,
+    "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
 }
-"""The kinds of the spark-cluster chart. A volume claim goes with its StatefulSet."""
+"""The kinds of the spark-cluster chart."""
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 """The annotation by which Helm knows what is its own."""
 _POLICY: Final = "helm.sh/resource-policy"
@@ -356,6 +358,7 @@ def _expected(key: ObjectKey, values: Manifest) -> Expected:
         service_account=values.get("serviceAccountName") or "",
         pod_annotations=annotations_digest(values.get("podAnnotations") or {}),
         secrets=[secret for name in ("credentialsSecret", "tlsSecret") if (secret := data_service.get(name))],
+        volume=bool(((values.get("master") or {}).get("storage") or {}).get("storageClassName")),
     )
 
 
