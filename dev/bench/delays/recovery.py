@@ -49,10 +49,15 @@ OF_STANDBY: Final = (
     ("look", "fenced", "claimed", "the standby sees its epoch, and the fence row is its"),
     STEPS[-1],
 )
+WITHOUT_EXECUTORS: Final = (
+    *STEPS[:3],
+    ("warm", "session", "warm", "what is left of the start before the claim"),
+    *STEPS[5:],
+)
 SHAPES: Final[Mapping[str, tuple[Mapping[str, Any], Sequence[tuple[str, ...]]]]] = {
     "": ({}, STEPS),
     " with standby": ({"restart": {"standby": "Warm"}}, OF_STANDBY),
-    " without workers": ({"cluster": {"workers": 0}}, STEPS),
+    " without workers": ({"cluster": {"workers": 0}}, WITHOUT_EXECUTORS),
 }
 """The spec and the steps, by what marks the samples: the example's pipeline, as it is, with a warm standby and without
 workers, in turns."""
