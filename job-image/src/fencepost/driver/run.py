@@ -50,7 +50,7 @@ from fencepost.driver.sizing.record_size import with_size
 from fencepost.driver.supervision import Supervision
 from fencepost.errors import BatchFailed, DependencyDown, DriverError, OutOfMemory
 from fencepost.fence import Fence, Fenced, FenceMissing
-from fencepost.spark import session
+from fencepost.spark import pandas_version, session
 from fencepost.spark.jvm import gateway
 from fencepost.state.webhdfs.authentication import Keys
 
@@ -180,9 +180,10 @@ class Driver:
             for part in (fence, kafka, schemas):
                 # An epoch that is over, a wrong password or an absent topic need not wait for Spark to be known.
                 part.add_done_callback(self._end_if_failed)
-            # While the JVM starts. The second is what Py4J's converters import at their first use, and pandas with it:
-            # a third of the session's time.
+            # While the JVM starts. The last is what Py4J's converters import at their first use.
             import pyspark.sql  # noqa: PLC0415
+
+            pandas_version.check_once_imported()
             import pyspark.testing.utils  # noqa: F401, PLC0415
 
             with self._limit(SESSION_LIMIT, _no_session(config)):
