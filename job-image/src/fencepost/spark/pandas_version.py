@@ -1,7 +1,7 @@
 """PySpark's check of the version of pandas, put off until pandas is imported.
 
-PySpark imports pandas to check it before each plan with Arrow batches, also where nothing of pandas is used.  The import
-takes 0.4 CPU-s of a driver's start and 30 MiB of its memory.  What uses pandas imports it itself.
+PySpark imports pandas to check it before each plan with Arrow batches, also where nothing of pandas is used.  The
+import takes 0.4 CPU-s of a driver's start and 30 MiB of its memory.  What uses pandas imports it itself.
 """
 
 from __future__ import annotations
