@@ -153,7 +153,7 @@ TABLES: Final[Mapping[str, Callable[[Figures], Iterator[str]]]] = {
 }
 
 
-_QUANTILES: Final = (
+_QUANTILES: Final[Sequence[tuple[str, str, str, float, float, str]]] = (
     ("batch of 1,000 rows, p50", "batch", "commit to commit", 0.5, 60, "ms"),
     ("record to commit at 1,000 records/s, p50", "latency", "record to commit", 0.5, 60, "ms"),
     ("record to commit at 1,000 records/s, p99", "latency", "record to commit", 0.99, 120, "ms"),
@@ -195,9 +195,9 @@ def _aims(results: Results) -> Iterator[tuple[str, float, str, bool, float | Non
     for what, roles, bound in (("Spark", SPARK, 12), ("Cassandra", ("cassandra",), 25), ("Kafka", ("kafka",), 2)):
         measured = sum(spent.get(role, 0.0) for role in roles) if spent else None
         yield f"CPU time of {what}{name}", bound, "µs per row", False, measured
-    for what, bench, sample, share, bound, unit in _QUANTILES:
+    for what, bench, sample, share, most, unit in _QUANTILES:
         found = results.get(bench)
-        yield what, bound, unit, False, found.sample(sample).at(share) if found else None
+        yield what, most, unit, False, found.sample(sample).at(share) if found else None
     commit = results.get("commit")
     ratio = commit.sample("fence commit").at(0.5) / commit.sample("bare conditional update").at(0.5) if commit else None
     yield "fence commit, p50, against a bare lightweight transaction", 1.1, "times", False, ratio

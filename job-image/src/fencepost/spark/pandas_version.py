@@ -23,4 +23,4 @@ def check_once_imported() -> None:
             check()
 
     for module in (utils, functions, udf):
-        module.require_minimum_pandas_version = if_imported
+        setattr(module, check.__name__, if_imported)
