@@ -47,6 +47,7 @@ EXPECTED: Final = {
     ("StatefulSet", "flights", "everything-g7-worker"),
     ("PodDisruptionBudget", "flights", "everything-g7-worker"),
 }
+VOLUME: Final = ("PersistentVolumeClaim", "flights", "everything-g7-recovery")
 
 
 def read(body: dict[str, Any]) -> Pipeline:
@@ -75,6 +76,15 @@ def objects(text: str) -> list[Object]:
 
 def identities(found: list[Object]) -> set[tuple[str, str, str]]:
     return {(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"]) for item in found}
+
+
+def has_volume(spec: Spec) -> bool:
+    return bool(spec.cluster.master.storage.storage_class_name)
+
+
+def expected(spec: Spec) -> set[tuple[str, str, str]]:
+    """The objects of a spec, by kind, namespace and name."""
+    return EXPECTED | ({VOLUME} if has_volume(spec) else set())
 
 
 def accepted(body: dict[str, Any], place: Place, text: str) -> dict[str, Any] | None:
@@ -106,7 +116,7 @@ def test_a_line_break_in_spark_conf_makes_no_object(mark: str) -> None:
     spec = read(body).spec
     if isinstance(spec, Spec):
         with contextlib.suppress(HelmError):  # nothing is applied of what Helm refuses
-            assert identities(objects(rendered(values_of(spec)))) == EXPECTED
+            assert identities(objects(rendered(values_of(spec)))) == expected(spec)
 
 
 @settings(
@@ -126,7 +136,7 @@ def test_no_text_of_a_spec_changes_which_objects_are_applied(written: dict[str, 
     assert isinstance(spec, Spec)
     text = rendered(values_of(spec))
     found = objects(text)
-    assert identities(found) == EXPECTED
+    assert identities(found) == expected(spec)
     assert_exact(found, spec)
     assert objects(checked(text, applied(spec))) == found
 
@@ -138,6 +148,7 @@ def applied(spec: Spec) -> Expected:
         service_account=spec.cluster.service_account_name or "",
         pod_annotations=annotations_digest(spec.cluster.pod_annotations),
         secrets=[name.removeprefix("Secret/") for name in checkpoint_secrets(spec.checkpoint)],
+        volume=has_volume(spec),
     )  # fmt: skip
 
 
