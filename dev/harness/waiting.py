@@ -14,24 +14,45 @@ class NotInTimeError(AssertionError):
     """What was waited for did not come; the message ends with the last that was seen."""
 
 
+class _Waiting:
+    """What was last seen, until a deadline; as a context it takes an AssertionError for something that was seen."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self._what, self._seconds = what, seconds
+        self._deadline = time.monotonic() + seconds
+        self._seen: object = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, AssertionError):
+            self._seen = error
+            return True
+        return False
+
+    def saw(self, answer: T) -> T:
+        """Note an answer, and return it."""
+        self._seen = answer
+        return answer
+
+    def check(self) -> None:
+        """Raise NotInTimeError after the deadline."""
+        if time.monotonic() > self._deadline:
+            raise NotInTimeError(f"{self._what}not within {self._seconds:.0f} s; last seen: {self._seen!r}")
+
+
 def eventually(what: str, probe: Callable[[], T | None], *, seconds: float, pause: float = 0.5) -> T:
     """Return the first truthy answer of `probe`, asked every `pause` seconds for at most `seconds`.
 
     Raises NotInTimeError that says `what` was waited for and what `probe` last answered or raised.
     """
-    deadline = time.monotonic() + seconds
+    waiting = _Waiting(f"{what}: ", seconds)
     while True:
-        seen: object
-        try:
-            answer = probe()
-        except AssertionError as error:
-            seen = error
-        else:
-            if answer:
+        with waiting:
+            if answer := waiting.saw(probe()):
                 return answer
-            seen = answer
-        if time.monotonic() > deadline:
-            raise NotInTimeError(f"{what}: not within {seconds:.0f} s; last seen: {seen!r}")
+        waiting.check()
         time.sleep(pause)
 
 
@@ -40,19 +61,12 @@ async def eventually_async(look: Callable[[], Awaitable[T]], *, seconds: float =
 
     Raises NotInTimeError that says what `look` last answered or raised.
     """
-    deadline = time.monotonic() + seconds
+    waiting = _Waiting("", seconds)
     while True:
-        seen: object
-        try:
-            answer = await look()
-        except AssertionError as error:
-            seen = error
-        else:
-            if answer:
+        with waiting:
+            if answer := waiting.saw(await look()):
                 return answer
-            seen = answer
-        if time.monotonic() > deadline:
-            raise NotInTimeError(f"not within {seconds:.0f} s; last seen: {seen!r}")
+        waiting.check()
         await asyncio.sleep(pause)
 
 
