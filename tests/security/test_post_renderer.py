@@ -134,6 +134,14 @@ def test_a_secret_that_the_spec_names_is_mounted() -> None:
         checked(text, Expected(namespace="flights", stem="departures-g3", secrets=["cassandra"]))
 
 
+def test_a_volume_that_the_spec_does_not_have_is_refused_by_its_name() -> None:
+    found = objects("spark-cluster", "stateful")
+    pod(found)["volumes"].append({"name": "x", "persistentVolumeClaim": {"claimName": "departures-g3-recovery"}})
+    named = Expected(namespace="flights", stem="departures-g3", secrets=["cassandra", "certificates"])
+    with pytest.raises(UnexpectedManifestError, match=r"claimName is not one of the spec's"):
+        checked(written(found), named)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_any_other_manifest_is_refused(name: str) -> None:
     found = copy.deepcopy(FOUND)

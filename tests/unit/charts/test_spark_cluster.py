@@ -84,7 +84,10 @@ def test_what_a_statefulset_cannot_change_depends_on_name_and_generation_alone()
 
 
 def test_the_master_has_a_volume_only_of_a_named_class() -> None:
-    plain = one(objects("spark-cluster", "default", {}), "StatefulSet", "-master")["spec"]
+    plain_objects = objects("spark-cluster", "default", {})
+    assert "PersistentVolumeClaim" not in {item["kind"] for item in plain_objects}
+    plain = one(plain_objects, "StatefulSet", "-master")["spec"]
+    assert "volumeClaimTemplates" not in plain
     folders = {
         volume["name"]: volume["emptyDir"] for volume in plain["template"]["spec"]["volumes"] if "emptyDir" in volume
     }

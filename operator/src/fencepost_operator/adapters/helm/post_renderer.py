@@ -126,6 +126,7 @@ def _checks(expected: Expected) -> Mapping[_Identity, _Check]:
 
 
 def _stateful_set(expected: Expected) -> _Check:
+    claims = (f"{expected.stem}-{_VOLUME}",) if expected.volume else ()
     container = _fields(
         "name image imagePullPolicy args envFrom env ports startupProbe readinessProbe livenessProbe resources "
         "volumeMounts",
@@ -144,7 +145,7 @@ def _stateful_set(expected: Expected) -> _Check:
                 configMap=_fields("name"),
                 emptyDir=_fields("sizeLimit"),
                 secret=_fields(secretName=_one_of((None, *expected.secrets))),
-                persistentVolumeClaim=_fields(claimName=_one_of((None, f"{expected.stem}-{_VOLUME}"))),
+                persistentVolumeClaim=_fields(claimName=_one_of((None, *claims))),
             )
         ),
         initContainers=_each(container),
