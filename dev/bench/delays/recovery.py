@@ -51,7 +51,7 @@ OF_STANDBY: Final = (
 )
 WITHOUT_EXECUTORS: Final = (
     *STEPS[:3],
-    ("warm", "session", "warm", "what is left of the start before the claim"),
+    ("warm", "session", *STEPS[4][2:]),
     *STEPS[5:],
 )
 SHAPES: Final[Mapping[str, tuple[Mapping[str, Any], Sequence[tuple[str, ...]]]]] = {
